@@ -28,7 +28,7 @@ void run(Options& o) {
   require(!out.empty(), "calibrate: HOME is not set: say where the file goes with --out");
   fs::path pack_out = out;
   pack_out.replace_extension(".pack");
-  const std::string text = o.file.empty() ? "" : read_input(o.file);
+  const std::string text = o.file.empty() ? "" : read_text(o.file);
   if (out.has_parent_path()) fs::create_directories(out.parent_path());
   if (!o.packing) OutputFile{out};  // fail now rather than after minutes
   OutputFile{pack_out};

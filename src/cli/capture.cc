@@ -48,7 +48,7 @@ void run(Options& o) {
   o.json.open();
   LoadedModel m(o.model);
   if (!o.file.empty()) {
-    const std::string text = read_input(o.file);
+    const std::string text = read_text(o.file, o.quiet);
     require(!text.empty(), "{}: there is no text in it", o.file);
     const Json found = capture_text(m, text, o.file, o.out, options);
     if (o.json.text()) say(found);

@@ -11,6 +11,7 @@
 #include "ballast/storage.h"
 #include "base/fail.h"
 #include "experiments/parameters.h"
+#include "formats/utf8_text.h"
 #include "report/result.h"
 #include "report/terminal.h"
 
@@ -42,6 +43,13 @@ void print(std::string_view text) {
 
 void flush_output() {
   if (std::fflush(stdout) != 0) output_failed();
+}
+
+std::string read_text(const std::string& path, bool quiet) {
+  std::string note;
+  std::string text = read_input(path, &note);
+  if (!note.empty() && !quiet) tell("note: " + note);
+  return text;
 }
 
 void tell(std::string_view text) {

@@ -53,6 +53,10 @@ void flush_output();
 /// Prints "ballast: `text`" as one line on standard error: printable, at most 2,000 characters.
 void tell(std::string_view text);
 
+/// A text in UTF-8; "-": standard input. Unless `quiet` a note says where its encoding is a guess
+/// and which byte was replaced. Throws Error as read_input() does.
+std::string read_text(const std::string& path, bool quiet = false);
+
 /// --NAME: prints in a format in place of text. --NAME=FILE: also writes the format to a file.
 class FormatOption {
  public:

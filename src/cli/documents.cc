@@ -23,12 +23,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<DocumentPart> read_one(const std::string& path, const std::string& name) {
-  if (path == "-") {
-    const std::string self = "standard input";
-    return read_document(read_standard_input(), self, self);
+std::vector<DocumentPart> read_one(const std::string& path, const std::string& name, bool quiet) {
+  const std::string self = "standard input";
+  std::vector<DocumentPart> parts = path == "-" ? read_document(read_standard_input(), self, self)
+                                                : read_document(read_file(path), name, path);
+  for (const DocumentPart& part : parts) {
+    if (!part.note.empty() && !quiet) tell("note: " + part.note);
   }
-  return read_document(read_file(path), name, path);
+  return parts;
 }
 
 /// Whether a file of a folder may be read as a text: its first bytes say so.
@@ -38,7 +40,8 @@ bool may_be_text(const fs::path& path) {
   in.read(head.data(), static_cast<std::streamsize>(head.size()));
   head.resize(static_cast<std::size_t>(in.gcount()));
   const bool wide = head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF");  // UTF-16
-  return is_pdf(head) || wide || is_office_name(path.filename().string()) ||
+  const std::string name = path.filename().string();
+  return !pdf_in(head, name).empty() || wide || is_office_name(name) ||
          (head.find('\0') == std::string::npos && !looks_binary(head));
 }
 
@@ -74,7 +77,7 @@ std::vector<std::vector<DocumentPart>> read_folder(const fs::path& folder, bool 
         left_out.push_back(name);
         continue;
       }
-      std::vector<DocumentPart> parts = read_one(file.string(), name);
+      std::vector<DocumentPart> parts = read_one(file.string(), name, quiet);
       if (!std::ranges::all_of(parts, is_blank, &DocumentPart::text))
         all.push_back(std::move(parts));
     } catch (const Error&) {  // a text of an unknown encoding, a PDF without text
@@ -94,7 +97,7 @@ std::vector<std::vector<DocumentPart>> read_folder(const fs::path& folder, bool 
 std::vector<std::vector<DocumentPart>> read_path(const std::string& path, bool quiet) {
   std::error_code unknown;
   if (path != "-" && fs::is_directory(path, unknown)) return read_folder(path, quiet);
-  std::vector<DocumentPart> parts = read_one(path, fs::path(path).filename().string());
+  std::vector<DocumentPart> parts = read_one(path, fs::path(path).filename().string(), quiet);
   require(!std::ranges::all_of(parts, &std::string::empty, &DocumentPart::text),
           "{}: the context is empty", path);
   return {std::move(parts)};
@@ -139,7 +142,7 @@ std::string piped_text(bool quiet) {
   if (pipe && !quiet && ::poll(&in, 1, kPatience) == 0) {
     tell("note: waiting for a context on standard input; </dev/null says that there is none");
   }
-  const std::vector<DocumentPart> parts = read_one("-", "");
+  const std::vector<DocumentPart> parts = read_one("-", "", quiet);
   std::string text = joined_text(parts, has_pages(parts));
   return is_blank(text) ? "" : text;
 }

@@ -76,7 +76,10 @@ Request request_of(const std::string& line, const std::string& place) {
 }
 
 std::vector<Request> read_requests(const std::string& path) {
-  const std::string text = as_utf8(read_file(path, {.most = std::size_t{4} << 30}), path);
+  std::string note;
+  const std::string text =
+      as_utf8(read_file(path, {.most = std::size_t{4} << 30}), path, {}, &note);
+  if (!note.empty()) tell("note: " + note);
   std::vector<Request> out;
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {

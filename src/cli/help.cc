@@ -12,6 +12,7 @@
 #include "ballast/method.h"
 #include "ballast/storage.h"
 #include "base/nearest.h"
+#include "hub/catalogue.h"
 #include "report/terminal.h"
 
 namespace ballast::cli {
@@ -96,18 +97,11 @@ std::string about_argument(const CLI::App* at) {
   return positional.empty() ? "" : "; several words need quotes";
 }
 
-std::string lower_case(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
-
 /// Refuses what other programs call a cache's type, and methods, where an amount is wanted.
 CLI::Validator amount_of_memory(const std::string& method_option) {
   return CLI::Validator(
       [method_option](std::string& text) {
-        const std::string name = lower_case(text.substr(0, text.find(':')));
+        const std::string name = hub::lower_case(text.substr(0, text.find(':')));
         for (const MethodInfo* method : methods()) {
           if (name == method->name) {
             return text + " is a method; did you mean " + method_option + " " + name + "?";

@@ -95,7 +95,7 @@ void run(Options& o) {
   const auto text_model = std::make_shared<const TextModel>(o.model);
   const TextModel& m = *text_model;
   o.cache.choose(cache, m.model);
-  std::vector<Token> tokens = m.tokenizer.encode(read_input(o.file));
+  std::vector<Token> tokens = m.tokenizer.encode(read_text(o.file));
   const Token bos = m.tokenizer.vocabulary().add_bos ? m.tokenizer.vocabulary().bos : kNoToken;
   const std::size_t positions = m.model.config().max_positions;
   require(tokens.size() >= 2, "{}: {} tokens, at least 2 are needed", o.file, tokens.size());

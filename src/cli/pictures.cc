@@ -19,9 +19,10 @@ void add_mmproj_option(CLI::App& app, std::string& path) {
 std::string Pictures::read(const std::string& path) {
   if (!vision_) vision_ = std::make_unique<VisionModel>(model_.model, model_.tokenizer, mmproj_);
   const std::string file = read_file(path);
-  if (!is_pdf(file)) return add(file, path);
+  const std::string_view pdf = pdf_in(file, path);
+  if (pdf.empty()) return add(file, path);
   std::string places, page;
-  for (std::size_t n = 1; !(page = picture_of_page(file, n, path)).empty(); ++n) {
+  for (std::size_t n = 1; !(page = picture_of_page(pdf, n, path)).empty(); ++n) {
     places += add(page, fmt::format("{}, page {}", path, n));
   }
   return places;

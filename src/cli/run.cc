@@ -62,10 +62,10 @@ std::vector<std::string> questions_of(const Options& o) {
   require(o.prompt.empty() || o.prompt_file.empty(), "give a prompt or --prompt-file, not both");
   std::vector<std::string> all;
   if (!o.prompt.empty()) all.push_back(o.prompt);
-  if (!o.prompt_file.empty()) all.push_back(read_input(o.prompt_file));
+  if (!o.prompt_file.empty()) all.push_back(read_text(o.prompt_file, o.quiet));
   all.insert(all.end(), o.questions.begin(), o.questions.end());
   if (!o.questions_file.empty()) {
-    const std::string text = read_input(o.questions_file);
+    const std::string text = read_text(o.questions_file, o.quiet);
     for (std::size_t begin = 0; begin < text.size();) {
       const std::size_t end = std::min(text.find('\n', begin), text.size());
       std::string line = text.substr(begin, end - begin);
@@ -78,7 +78,7 @@ std::vector<std::string> questions_of(const Options& o) {
   if (all.empty() && o.save_cache.empty()) {
     require(::isatty(STDIN_FILENO) == 0,
             "nothing to run: give a prompt, --prompt-file, --question or standard input");
-    all.push_back(read_input("-"));
+    all.push_back(read_text("-", o.quiet));
   }
   for (const std::string& question : all) {
     require(!question.empty(), "an empty {}: give a prompt, --prompt-file or --question",
@@ -402,7 +402,8 @@ class Runner {
     report_.answers.push_back(std::move(answer));
   }
 
-  /// What stands before the context. Of a saved one it is not known what the model was told first.
+  /// Bytes of the prompt before the context. A saved cache does not say its system message: where
+  /// the prompt does not begin as it does without one, 0.
   std::size_t bytes_before_text() const {
     if (o_.load_cache.empty()) return bytes_before_context(m_.tokenizer, o_.system);
     const std::string usual = form_for("").before;

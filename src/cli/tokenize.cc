@@ -97,7 +97,7 @@ void to_text(const Options& o, const Tokenizer& tokenizer, std::string_view inpu
 void run(Options& o) {
   const Tokenizer tokenizer(read_vocabulary(o.model));
   o.json.open();
-  const std::string input = read_input("-");
+  const std::string input = read_text("-");
   Json all = Json::array();
   (o.text ? to_text : to_ids)(o, tokenizer, input, all);
   o.json.write({{"model", o.model}, {"texts", std::move(all)}});

@@ -101,6 +101,13 @@ Kind kind_of(std::string_view bytes, const std::string& name, std::string_view m
   return is_xml(bytes) ? Kind::xml : Kind::text;
 }
 
+constexpr std::string_view kPdfMark = "%PDF-";
+
+bool is_pdf_name(const std::string& name, std::string_view media_type) {
+  const std::string type = lower_case(media_type.substr(0, media_type.find(';')));
+  return type == "application/pdf" || ending_of(name) == ".pdf";
+}
+
 /// "text/html; charset=iso-8859-1": what is said of the encoding.
 std::string encoding_of(std::string_view media_type) {
   constexpr std::string_view kKey = "charset=";
@@ -179,26 +186,44 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n\f") == std::string_view::npos;
 }
 
-bool is_pdf(std::string_view bytes) {
-  constexpr std::size_t kHead = 1024, kTail = 4096;  // the head is poppler's
-  constexpr std::string_view kMark = "%PDF-";
-  if (bytes.starts_with(kMark)) return true;
-  const std::size_t at = bytes.substr(0, kHead + kMark.size()).find(kMark);
-  if (at == std::string_view::npos || at + 8 > bytes.size()) return false;
+std::string_view pdf_in(std::string_view bytes, const std::string& name,
+                        std::string_view media_type) {
+  constexpr std::size_t kNear = 1024, kFar = std::size_t{1} << 20, kTail = 4096;  // near: poppler's
+  if (bytes.starts_with(kPdfMark)) return bytes;
+  const bool named = is_pdf_name(name, media_type);
   const auto is_digit = [&](std::size_t i) { return bytes[i] >= '0' && bytes[i] <= '9'; };
-  if (!is_digit(at + 5) || bytes[at + 6] != '.' || !is_digit(at + 7)) return false;
-  // A text about PDF has no end of one at its own end; nor is it binary.
-  const std::string_view rest = bytes.substr(at);
-  const std::string_view tail = rest.substr(rest.size() - std::min(rest.size(), kTail));
-  return tail.find("%%EOF") != std::string_view::npos ||
-         tail.find("startxref") != std::string_view::npos || looks_binary(rest) ||
-         bytes.find('\0') != std::string_view::npos;
+  for (std::size_t at = 0; (at = bytes.find(kPdfMark, at)) != std::string_view::npos; ++at) {
+    if (!named && at > kFar) return {};
+    if (at + 8 > bytes.size() || !is_digit(at + 5) || bytes[at + 6] != '.' || !is_digit(at + 7)) {
+      continue;
+    }
+    const std::string_view rest = bytes.substr(at);
+    if (named) return rest;
+    if (bytes.substr(0, at).find('\0') != std::string_view::npos) return {};  // an archive of files
+    if (looks_binary(rest) || rest.find('\0') != std::string_view::npos) return rest;
+    // A text about PDF has no end of one at its own end.
+    const std::string_view tail = rest.substr(rest.size() - std::min(rest.size(), kTail));
+    const bool whole = tail.find("%%EOF") != std::string_view::npos ||
+                       tail.find("startxref") != std::string_view::npos;
+    constexpr std::array<std::string_view, 5> kTexts = {".txt", ".md", ".rst", ".adoc", ".tex"};
+    const bool listing = at > kNear && std::ranges::count(kTexts, ending_of(name)) > 0;
+    return whole && !listing ? rest : std::string_view();
+  }
+  return {};
 }
 
 std::vector<DocumentPart> read_document(std::string bytes, const std::string& name,
                                         const std::string& path, std::string_view media_type) {
-  if (is_pdf(bytes)) return pages_of(bytes, name, path);
-  if (is_zip(bytes)) return {{name, office_text(bytes, path)}};
+  const std::string_view pdf = pdf_in(bytes, name, media_type);
+  if (!pdf.empty()) return pages_of(pdf, name, path);
+  std::string note;
+  if (is_zip(bytes)) {
+    std::string text = office_text(bytes, path, &note);
+    return {{name, std::move(text), 0, std::move(note)}};
+  }
+  require(bytes.empty() || !is_pdf_name(name, media_type), ErrorCode::unsupported,
+          "{}: no PDF, though it is named as one: there is no {} in it{}", path, kPdfMark,
+          is_html(bytes) ? "; it is a web page, perhaps one that asks to log in" : "");
   for (const auto& [begin, what] : kOthers) {
     require(!bytes.starts_with(begin), ErrorCode::unsupported,
             "{}: {}; save it as .docx or PDF (soffice --convert-to docx FILE)", path, what);
@@ -206,7 +231,7 @@ std::vector<DocumentPart> read_document(std::string bytes, const std::string& na
   const Kind kind = kind_of(bytes, name, media_type);
   std::string declared = encoding_of(media_type);
   if (declared.empty() && kind != Kind::text) declared = declared_encoding(bytes);
-  std::string text = as_utf8(std::move(bytes), path, declared);
+  std::string text = as_utf8(std::move(bytes), path, declared, &note);
   if (looks_binary(text)) {
     const std::string_view what = sniff(std::as_bytes(std::span(text)));
     fail(ErrorCode::unsupported, "{}: {}, but a text is expected", path,
@@ -217,7 +242,7 @@ std::vector<DocumentPart> read_document(std::string bytes, const std::string& na
   if (kind == Kind::page || kind_of(text, name, media_type) == Kind::page) {
     text = html_to_text(text);
   }
-  return {{name, std::move(text)}};
+  return {{name, std::move(text), 0, std::move(note)}};
 }
 
 bool is_office_name(const std::string& name) {

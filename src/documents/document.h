@@ -13,7 +13,8 @@ namespace ballast {
 struct DocumentPart {
   std::string name;  ///< of the file, for people
   std::string text;
-  std::size_t page = 0;  ///< from 1; 0: the file has none
+  std::size_t page = 0;   ///< from 1; 0: the file has none
+  std::string note = {};  ///< what people should know of its encoding: see as_utf8()
 };
 
 /// Whether it is nothing but blanks.
@@ -23,12 +24,15 @@ bool is_blank(std::string_view text);
 /// and so is that of a .docx or OpenDocument file. `name`: of the file, for people; its ending
 /// tells web pages that do not begin as such, as does `media_type`: "text/html;
 /// charset=iso-8859-1". `path`: what errors begin with. Throws Error (unsupported) for what is no
-/// text, and for a PDF where there is no program that reads it; bad_file for a PDF that is damaged.
+/// text, for what is no PDF though its name or media type says so, and for a PDF where there is no
+/// program that reads it; bad_file for a PDF that is damaged.
 std::vector<DocumentPart> read_document(std::string bytes, const std::string& name,
                                         const std::string& path, std::string_view media_type = {});
 
-/// Whether the bytes are of a PDF: other bytes, such as the head of a message, may stand before it.
-bool is_pdf(std::string_view bytes);
+/// The PDF in a file, without what stands before it, such as the head of a message; empty: there is
+/// none. A file that is named as one may have anything before "%PDF-", another 1 MiB.
+std::string_view pdf_in(std::string_view bytes, const std::string& name = "",
+                        std::string_view media_type = {});
 
 /// A page of a PDF as a picture, in the format PPM, with a long side of 1,792 pixels; `page` counts
 /// from 1. Empty if there is no such page. Throws Error as read_document() does.

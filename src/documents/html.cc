@@ -140,7 +140,7 @@ class PageReader {
       return;
     }
     if (name == "svg" || name == "template") {
-      if (!in_.closes_itself()) skip(name);
+      if (!in_.closes_itself()) skip(name, 1);
       return;
     }
     blocks(name);
@@ -179,6 +179,7 @@ class PageReader {
 
   void end() {
     const std::string name = this->name();
+    if (!drawings_.empty() && (name == "foreignobject" || name == "svg")) return end_foreign(name);
     if (name == "table") out_.end_table();
     if (name == "tr") out_.row();
     if (name == "td" || name == "th") out_.end_cell();
@@ -211,18 +212,23 @@ class PageReader {
     if (kLines.contains(name)) out_.line();
   }
 
-  /// Leaves out a drawing or a template, with those in it.
-  void skip(const std::string& name) {
-    std::size_t open = 1;
+  /// Leaves out a drawing or a template, with those in it, of which `open` are open. Returns, too,
+  /// where a drawing shows a part of a page: end_foreign() goes on with it.
+  void skip(const std::string& name, std::size_t open) {
     const bool drawing = name == "svg";
-    std::size_t html = 0;  // parts of a drawing that hold HTML
+    std::size_t html = 0;  // titles of a drawing, which hold HTML
     for (MarkupReader::Kind kind; open > 0 && (kind = in_.next()) != MarkupReader::Kind::none;) {
       if (kind == MarkupReader::Kind::text) continue;
       const bool begins = kind == MarkupReader::Kind::begin;
       const std::string one = this->name();
       if (begins && in_.closes_itself()) continue;
       if (one == name) open += begins ? 1 : static_cast<std::size_t>(-1);
-      if (one == "foreignobject" || one == "desc" || one == "title") {
+      if (drawing && begins && one == "foreignobject") {
+        drawings_.push_back(open);
+        out_.line();
+        return;
+      }
+      if (one == "desc" || one == "title") {
         if (begins) ++html;
         if (!begins && html > 0) --html;
       }
@@ -232,6 +238,14 @@ class PageReader {
         return;
       }
     }
+  }
+
+  /// At the end of a drawing's part of a page, or of the drawing.
+  void end_foreign(const std::string& name) {
+    const std::size_t open = drawings_.back() - (name == "svg" ? 1 : 0);
+    drawings_.pop_back();
+    out_.line();
+    if (open > 0) skip("svg", open);
   }
 
   // --- formulas in MathML ---
@@ -289,6 +303,8 @@ class PageReader {
   PageWriter out_;
   std::vector<long> lists_;  ///< the next number of each, or none
   std::vector<bool> spans_;  ///< that are open: whether each is raised
+  /// Parts of a page in drawings, that are open: how many drawings are around each.
+  std::vector<std::size_t> drawings_;
   std::size_t pre_ = 0;
   bool pre_begins_ = false;
   std::size_t formula_ = 0;  ///< how many are open

@@ -1,5 +1,7 @@
 #include "documents/layout.h"
 
+#include <unicode/uchar.h>
+
 #include <algorithm>
 #include <bitset>
 #include <cstddef>
@@ -76,27 +78,64 @@ std::size_t filled(const std::vector<std::string_view>& cells) {
       std::ranges::count_if(cells, [](std::string_view cell) { return !cell.empty(); }));
 }
 
-/// Whether a column's lines are those of prose: nearly all are there, and nearly all are full.
+/// Where a sentence ends: "." behind a word of four letters or more, which is no abbreviation.
+bool ends_sentence(std::string_view text) {
+  constexpr std::size_t kWord = 4;
+  for (std::string_view mark : {"。", "！", "？", "؟", "।"}) {
+    if (text.ends_with(mark)) return true;
+  }
+  if (text.ends_with('!') || text.ends_with('?')) return true;
+  if (!text.ends_with('.')) return false;
+  text.remove_suffix(1);
+  const std::string_view word = text.substr(text.find_last_of(" (") + 1);
+  return word.size() >= kWord && u_isalpha(static_cast<unsigned char>(word.back())) != 0;
+}
+
+/// Whether the lines of a column go on in one another as those of prose do: cells of a table begin
+/// anew. Of a few lines more is asked.
+bool flows(std::span<const std::string_view> cells) {
+  constexpr std::size_t kMany = 8;
+  std::size_t go_on = 0;              // lines that begin within a sentence
+  bool ends = false, within = false;  // a sentence ends; it does before the end of its line
+  std::string_view before;
+  for (std::string_view cell : cells) {
+    const auto code = static_cast<UChar32>(next_utf8(cell, 0).code);
+    const bool small = u_islower(code) != 0 || u_charType(code) == U_OTHER_LETTER;
+    go_on += !before.empty() && small && !ends_sentence(before) ? 1u : 0u;
+    for (std::size_t at = 1; at < cell.size() && !within; ++at) {
+      const char last = cell[at - 1];
+      const bool latin = cell[at] == ' ' && (last == '.' || last == '!' || last == '?');
+      within = (latin || (last & 0x80) != 0) && ends_sentence(cell.substr(0, at));
+    }
+    ends = ends || within || ends_sentence(cell);
+    before = cell;
+  }
+  if (cells.size() >= kMany) return 4 * go_on >= cells.size() - 1;
+  return ends && go_on > 0 && (2 * go_on >= cells.size() - 1 || within);
+}
+
+/// Whether a column's lines are those of prose: nearly all are there, up to its last one, nearly
+/// all are full, and they go on in one another.
 bool is_prose(std::span<const Line> lines, const Columns& columns, std::size_t column) {
-  constexpr std::size_t kNarrowest = 22, kFewest = 5;
+  constexpr std::size_t kNarrowest = 22, kFewest = 2;
   constexpr double kFull = 0.75, kMost = 0.6;
-  std::size_t width = 0, there = 0, full = 0, all = 0;
-  std::vector<std::size_t> sizes;
+  std::size_t width = 0, full = 0, all = 0, before_last = 0;
+  std::vector<std::string_view> there;
   for (const Line& line : lines) {
     if (line.blank()) continue;
     ++all;
-    const std::size_t size = cells_of(line, columns)[column].size();
-    if (size == 0) continue;
-    sizes.push_back(size);
-    width = std::max(width, size);
+    const std::string_view cell = cells_of(line, columns)[column];
+    if (cell.empty()) continue;
+    there.push_back(cell);
+    before_last = all;
+    width = std::max(width, cell.size());
   }
-  there = sizes.size();
-  for (std::size_t size : sizes) {
-    full += static_cast<double>(size) >= kFull * static_cast<double>(width) ? 1u : 0u;
+  for (std::string_view cell : there) {
+    full += static_cast<double>(cell.size()) >= kFull * static_cast<double>(width) ? 1u : 0u;
   }
-  return width >= kNarrowest && there >= kFewest &&
-         static_cast<double>(there) >= kMost * static_cast<double>(all) &&
-         static_cast<double>(full) >= kMost * static_cast<double>(there);
+  return width >= kNarrowest && there.size() >= kFewest &&
+         static_cast<double>(there.size()) >= kMost * static_cast<double>(before_last) &&
+         static_cast<double>(full) >= kMost * static_cast<double>(there.size()) && flows(there);
 }
 
 /// "1.", "a)", "•", "–".
@@ -168,9 +207,14 @@ class PageReader {
         }
         i = block.text_end;
       } else if (is_table(of, block) && !begins_later(lines, block)) {
-        found_ = true;
-        write_table(of, block.columns);
-        i = block.end;
+        const std::size_t end = text_begin(lines, block);
+        if (end < block.end) {
+          read(lines.subspan(i, end - i), depth);
+        } else {
+          found_ = true;
+          write_table(of, block.columns);
+        }
+        i = end;
       } else {
         write_line(lines[i++]);
       }
@@ -214,14 +258,24 @@ class PageReader {
     return block;
   }
 
-  /// Whether the first line is none of the table: an empty line follows it, and without it the
-  /// columns are others.
+  /// Whether the first line stands before the table: an empty line follows it, and the lines after
+  /// it have other columns than with it.
   static bool begins_later(std::span<const Line> lines, const Block& block) {
     std::size_t next = block.begin + 1;
     while (next < block.end && lines[next].blank()) ++next;
     if (next == block.begin + 1 || next >= block.end) return false;
     const Block later = block_at(lines, next);
     return later.end == block.end && later.columns.size() != block.columns.size();
+  }
+
+  /// Where columns of prose begin behind an empty line of the block; its end: nowhere.
+  static std::size_t text_begin(std::span<const Line> lines, const Block& block) {
+    for (std::size_t i = block.begin + 1; i < block.end; ++i) {
+      if (!lines[i - 1].blank() || lines[i].blank()) continue;
+      const Block later = block_at(lines, i);
+      if (is_text(lines.subspan(i, later.end - i), later)) return i;
+    }
+    return block.end;
   }
 
   /// Whether two columns or more are of prose, to be read one after another.

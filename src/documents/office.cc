@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "documents/html.h"
 #include "documents/markup.h"
 #include "documents/page_writer.h"
+#include "formats/utf8_text.h"
 
 namespace ballast {
 namespace {
@@ -21,7 +23,8 @@ using Kind = MarkupReader::Kind;
 /// The files in an archive.
 class Archive {
  public:
-  Archive(std::string_view bytes, const std::string& path) : path_(path) {
+  Archive(std::string_view bytes, const std::string& path)
+      : path_(path), most_(std::clamp(kRatio * bytes.size(), kFew, kMost)) {
     zip_error_t error;
     zip_error_init(&error);
     zip_source_t* source = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error);
@@ -52,18 +55,28 @@ class Archive {
     zip_int64_t n = -1;
     while (file != nullptr && (n = zip_fread(file.get(), buffer, sizeof buffer)) > 0) {
       out.append(buffer, static_cast<std::size_t>(n));
-      require(out.size() <= kMost, ErrorCode::over_limit,
-              "{}: {} in it has over {} bytes, more than are read", path_, name, kMost);
+      require(out.size() <= most_, ErrorCode::over_limit,
+              "{}: {} in it has over {} bytes, more than are read of so small an archive", path_,
+              name, most_);
     }
     require(n == 0, ErrorCode::bad_file, "{}: {} in it is damaged, or wants a password", path_,
             name);
     return out;
   }
 
+  /// A file of XML, in UTF-8. `note`: see as_utf8().
+  std::string read_xml(const std::string& name, std::string* note) const {
+    std::string bytes = read(name);
+    const std::string encoding = declared_encoding(bytes);
+    return as_utf8(std::move(bytes), path_ + ": " + name, encoding, note);
+  }
+
  private:
-  static constexpr std::size_t kMost = std::size_t{256} << 20;  // a small archive may hold much
+  // A small archive may hold much. XML takes a tenth of its bytes there.
+  static constexpr std::size_t kRatio = 100, kFew = std::size_t{32} << 20, kMost = 8 * kFew;
 
   const std::string& path_;
+  std::size_t most_;  ///< bytes of a file
   std::unique_ptr<zip_t, decltype(&zip_discard)> zip_{nullptr, &zip_discard};
 };
 
@@ -332,13 +345,13 @@ class OpenDocumentReader {
 
 bool is_zip(std::string_view bytes) { return bytes.starts_with("PK\x03\x04"); }
 
-std::string office_text(std::string_view bytes, const std::string& path) {
+std::string office_text(std::string_view bytes, const std::string& path, std::string* note) {
   const Archive archive(bytes, path);
   const std::string document = archive.find("word/document", ".xml");
   if (!document.empty()) {
-    const std::string text = archive.read(document);
-    const std::string notes[] = {archive.read("word/footnotes.xml"),
-                                 archive.read("word/endnotes.xml")};
+    const std::string text = archive.read_xml(document, note);
+    const std::string notes[] = {archive.read_xml("word/footnotes.xml", nullptr),
+                                 archive.read_xml("word/endnotes.xml", nullptr)};
     WordReader reader(text.size());
     reader.read(text);
     for (const std::string& xml : notes) reader.read(xml);
@@ -346,7 +359,7 @@ std::string office_text(std::string_view bytes, const std::string& path) {
   }
   const std::string type = archive.read("mimetype");
   if (type.starts_with("application/vnd.oasis.opendocument.")) {
-    const std::string text = archive.read("content.xml");
+    const std::string text = archive.read_xml("content.xml", note);
     return OpenDocumentReader(text, text.size()).read();
   }
   std::string what = "a ZIP archive; unpack it, and name its files";

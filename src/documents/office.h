@@ -10,8 +10,10 @@ namespace ballast {
 bool is_zip(std::string_view bytes);
 
 /// The text of a .docx or an OpenDocument file: paragraphs, lists, tables and notes, as PageWriter
-/// writes them; without what was deleted or remarked. `path`: what errors begin with. Throws Error:
-/// unsupported, with the remedy, for other archives; bad_file for a damaged one.
-std::string office_text(std::string_view bytes, const std::string& path);
+/// writes them; without what was deleted or remarked. `path`: what errors begin with; `note`: see
+/// as_utf8(). Throws Error: unsupported, with the remedy, for other archives; bad_file for a
+/// damaged one.
+std::string office_text(std::string_view bytes, const std::string& path,
+                        std::string* note = nullptr);
 
 }  // namespace ballast

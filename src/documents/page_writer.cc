@@ -13,6 +13,7 @@ constexpr std::size_t kMostColumns = 1000;  ///< that a cell spans
 constexpr std::size_t kRaised = 8;          ///< raised within raised
 constexpr std::size_t kShort = 80;          ///< bytes of a cell that merged rows repeat
 constexpr std::size_t kLong = 1000;         ///< bytes of a cell in paragraphs: no data
+constexpr std::size_t kNested = 300;        ///< bytes of a table in a cell that stays in its row
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 /// Of the characters outside ASCII by the first byte: signs are mostly U+80 to U+BF and from U+2000
@@ -31,6 +32,20 @@ std::string in_one_line(std::string_view text) {
     if (!out.empty()) out += ' ';
     out += text.substr(at, end - at);
     at = end;
+  }
+  return out;
+}
+
+/// The rows of a table in a cell: "wheat, 3; oats, 4".
+std::string rows_in_a_cell(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    const std::string_view mark = c == '\n' ? "; " : c == '|' ? ", " : "";
+    while (!mark.empty() && (out.ends_with(' ') || out.ends_with(',') || out.ends_with(';'))) {
+      out.pop_back();
+    }
+    if (mark.empty() && (c != ' ' || !out.ends_with(' '))) out += c;
+    if (!out.empty()) out += mark;
   }
   return out;
 }
@@ -240,34 +255,43 @@ void PageWriter::end_table() {
   }
   Lines& to = lines();
   to.end_line(2);
-  std::size_t shown = 0;  // cells
+  std::size_t shown = 0, of_many = 0;  // cells; rows of several
   for (const std::vector<Cell>& row : rows) {
-    const bool empty = std::ranges::all_of(row, [](const Cell& c) { return c.text.empty(); });
-    if (empty) continue;
-    shown += static_cast<std::size_t>(
+    const auto filled = static_cast<std::size_t>(
         std::ranges::count_if(row, [](const Cell& c) { return !c.text.empty(); }));
-    const auto is_long = [](const Cell& c) {
-      return c.nested || (c.text.size() > kLong && c.text.find('\n') != std::string::npos);
-    };
-    if (std::ranges::count(used, 1) == 1 || std::ranges::any_of(row, is_long)) {
-      for (const Cell& cell : row) {
-        if (cell.text.empty()) continue;
-        to.end_line(cell.text.find('\n') == std::string::npos ? 1 : 2);
-        to.add_lines(cell.text);
-      }
-      to.end_line(row.size() > 1 ? 2 : 1);
-      continue;
-    }
-    std::string line;
-    const std::size_t columns = row[0].columns >= used.size() ? 1 : row.size();
-    for (std::size_t i = 0; i < columns; ++i) {
-      if (used[i] != 0) line += (i > 0 ? " | " : "") + row[i].text;
-    }
-    to.end_line(1);
-    to.add_lines(in_one_line(line));
+    shown += filled;
+    of_many += filled > 1 ? 1u : 0u;
+  }
+  for (std::vector<Cell>& row : rows) {
+    const bool empty = std::ranges::all_of(row, [](const Cell& c) { return c.text.empty(); });
+    if (!empty) write_row(to, std::move(row), used, of_many > 1);
   }
   to.nested = to.nested || shown > 1;
   to.end_line(2);
+}
+
+void PageWriter::write_row(Lines& to, std::vector<Cell> row, const std::vector<char>& used,
+                           bool of_data) {
+  const auto is_long = [&](const Cell& c) {
+    if (!c.nested) return c.text.size() > kLong && c.text.find('\n') != std::string::npos;
+    return c.text.size() > kNested || (!of_data && c.text.find("\n\n") != std::string::npos);
+  };
+  if (std::ranges::count(used, 1) == 1 || std::ranges::any_of(row, is_long)) {
+    for (const Cell& cell : row) {
+      if (cell.text.empty()) continue;
+      to.end_line(cell.text.find('\n') == std::string::npos ? 1 : 2);
+      to.add_lines(cell.text);
+    }
+    return to.end_line(row.size() > 1 ? 2 : 1);
+  }
+  std::string line;
+  const std::size_t columns = row[0].columns >= used.size() ? 1 : row.size();
+  for (std::size_t i = 0; i < columns; ++i) {
+    if (used[i] == 0) continue;
+    line += (i > 0 ? " | " : "") + (row[i].nested ? rows_in_a_cell(row[i].text) : row[i].text);
+  }
+  to.end_line(1);
+  to.add_lines(in_one_line(line));
 }
 
 // --- raised characters ---

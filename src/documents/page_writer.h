@@ -26,8 +26,8 @@ class PageWriter {
   bool preformatted = false;
 
   /// Cells of a row are divided by " | ", and each is one line. Where a cell spans columns, the
-  /// others are empty; where it spans rows, a short one is repeated. Rows of long texts (a page
-  /// laid out in a table) become paragraphs.
+  /// others are empty; where it spans rows, a short one is repeated. A short table in a cell is
+  /// "a, 1; b, 2". Rows of long texts (a page laid out in a table) become paragraphs.
   void begin_table();
   void end_table();
   void row();
@@ -84,6 +84,9 @@ class PageWriter {
   void close_raised();
   /// Appends what is raised to what it stands behind.
   static void raise(Lines& to, bool above, std::string content);
+  /// `used`: which columns have a text; `of_data`: several rows of the table have several cells.
+  static void write_row(Lines& to, std::vector<Cell> row, const std::vector<char>& used,
+                        bool of_data);
   /// Each cell in its column, with a text for those that others span.
   std::vector<std::vector<Cell>> grid(std::vector<std::vector<Cell>> rows);
 

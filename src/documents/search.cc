@@ -1,7 +1,9 @@
 #include "documents/search.h"
 
+#include <libstemmer.h>
 #include <unicode/brkiter.h>
 #include <unicode/normalizer2.h>
+#include <unicode/translit.h>
 #include <unicode/uchar.h>
 #include <unicode/uscript.h>
 #include <unicode/utext.h>
@@ -24,35 +26,113 @@ constexpr std::size_t kPassage = 120, kStep = kPassage / 2;  // words
 
 struct Word {
   std::string text;
-  std::string pair;  ///< in scripts that put no blanks between words: with the next character
+  /// Another form that meets: with the next character in scripts that put no blanks between words,
+  /// without its article in Arabic and Hebrew, with "ae" for "ä". May be empty.
+  std::string other;
   std::size_t begin = 0, end = 0;  ///< bytes of the text
 };
 
+/// Marks that a word may have or lack: accents, points of Hebrew, vowels and hamza of Arabic.
+bool is_optional(char16_t c) {
+  return (c >= 0x300 && c < 0x370) || (c >= 0x591 && c < 0x5c8) || (c >= 0x610 && c < 0x61b) ||
+         c == 0x640 || (c >= 0x64b && c < 0x660) || c == 0x670 || (c >= 0x6d6 && c < 0x6ee);
+}
+
+/// One of the letters and digits that are written for one another.
+char16_t usual(char16_t c) {
+  // Turkish i without a dot; alef, yeh, kaf and the last teh, in Arabic or Persian.
+  constexpr std::u16string_view kOthers = u"\u0131\u0671\u0649\u06cc\u06a9\u0629";
+  if (const std::size_t at = kOthers.find(c); at != kOthers.npos) {
+    return u"i\u0627\u064a\u064a\u0643\u0647"[at];
+  }
+  const std::int32_t digit = c < 0x80 ? -1 : u_charDigitValue(c);
+  return digit < 0 ? c : static_cast<char16_t>(u'0' + digit);
+}
+
+/// How others write the accent behind a letter: "ae" for "ä", "aa" for "å"; 0: they leave it out.
+char16_t spelled_accent(char16_t letter, char16_t accent) {
+  if (accent == 0x308 && (letter == u'a' || letter == u'o' || letter == u'u')) return u'e';
+  return accent == 0x30a && letter == u'a' ? u'a' : 0;
+}
+
+/// Composed, with "oe" for "œ", "l" for "ł".
+std::string in_plain_letters(const icu::UnicodeString& text) {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::Normalizer2* whole = icu::Normalizer2::getNFCInstance(status);
+  static const icu::Transliterator* const latin =
+      icu::Transliterator::createInstance("Latin-ASCII", UTRANS_FORWARD, status);
+  require(U_SUCCESS(status) != 0, "ICU folds no words: {}", u_errorName(status));
+  icu::UnicodeString composed = whole->normalize(text, status);
+  constexpr char16_t kFirst = 0xc0, kEnd = 0x250;  // Latin letters outside ASCII
+  for (std::int32_t i = 0; i < composed.length(); ++i) {
+    if (composed[i] < kFirst || composed[i] >= kEnd) continue;
+    latin->transliterate(composed);
+    break;
+  }
+  std::string out;
+  composed.toUTF8String(out);
+  return out;
+}
+
 /// The same for all ways to write a word: case, accents, wide and narrow, composed or not.
-std::string folded(std::string_view text) {
+/// `spelled`: receives the word with "ae" for "ä", if it has such letters.
+std::string folded(std::string_view text, std::string& spelled) {
   UErrorCode status = U_ZERO_ERROR;
   const icu::Normalizer2* fold = icu::Normalizer2::getNFKCCasefoldInstance(status);
   const icu::Normalizer2* parts = icu::Normalizer2::getNFDInstance(status);
-  const icu::Normalizer2* whole = icu::Normalizer2::getNFCInstance(status);
   require(U_SUCCESS(status) != 0, "ICU folds no words: {}", u_errorName(status));
   const icu::UnicodeString wide =
       parts->normalize(fold->normalize(icu::UnicodeString::fromUTF8(icu::StringPiece(
                                            text.data(), static_cast<std::int32_t>(text.size()))),
                                        status),
                        status);
-  icu::UnicodeString plain;
+  icu::UnicodeString plain, with_letters;
   for (std::int32_t i = 0; i < wide.length(); ++i) {
     const char16_t c = wide[i];
-    const bool accent = c >= 0x300 && c < 0x370;
-    const bool vowel = (c >= 0x591 && c < 0x5c8) || (c >= 0x64b && c < 0x653) || c == 0x640;
-    if (!accent && !vowel) plain += c == 0x131 ? u'i' : c;  // Turkish has an i without a dot
+    if (is_optional(c)) {
+      const char16_t letter = i > 0 ? spelled_accent(wide[i - 1], c) : u'\0';
+      if (letter != 0) with_letters += letter;
+      continue;
+    }
+    plain += usual(c);
+    if (c == 0xf8) with_letters += u'o';  // "oe" for "ø"
+    with_letters += c == 0xf8 ? u'e' : usual(c);
   }
-  std::string out;
-  whole->normalize(plain, status).toUTF8String(out);
-  return out;
+  if (with_letters != plain) spelled = in_plain_letters(with_letters);
+  return in_plain_letters(plain);
 }
 
-/// How words are told apart in a script.
+/// A word of Arabic without its article and endings, by libstemmer.
+std::string arabic_stem(std::string_view word) {
+  using Stemmer = std::unique_ptr<sb_stemmer, decltype(&sb_stemmer_delete)>;
+  thread_local const Stemmer stemmer(sb_stemmer_new("arabic", "UTF_8"), &sb_stemmer_delete);
+  require(stemmer != nullptr, "libstemmer has no Arabic");
+  constexpr std::string_view kAnd = "و", kSo = "ف", kThe = "ال";  // before the article
+  const bool joined = word.starts_with(kAnd) || word.starts_with(kSo);
+  if (joined && word.substr(kAnd.size()).starts_with(kThe)) word.remove_prefix(kAnd.size());
+  const auto* out = sb_stemmer_stem(stemmer.get(), reinterpret_cast<const sb_symbol*>(word.data()),
+                                    static_cast<int>(word.size()));
+  return {reinterpret_cast<const char*>(out),
+          static_cast<std::size_t>(sb_stemmer_length(stemmer.get()))};
+}
+
+/// A word that is folded without its article, and in Hebrew without other words written before it
+/// if three letters stay; empty in other scripts.
+std::string without_article(std::string_view word) {
+  constexpr std::string_view kPrefixes = "הובלכמש";
+  constexpr std::size_t kLetter = 2, kFewest = 3 * kLetter;  // bytes
+  UChar32 first = 0;
+  U8_GET_UNSAFE(word.data(), 0, first);
+  const int script = u_getIntPropertyValue(first, UCHAR_SCRIPT);
+  if (script == USCRIPT_ARABIC) return arabic_stem(word);
+  if (script != USCRIPT_HEBREW) return "";
+  while (word.size() > kFewest && kPrefixes.find(word.substr(0, kLetter)) != kPrefixes.npos) {
+    word.remove_prefix(kLetter);
+  }
+  return std::string(word);
+}
+
+/// How a text of a script is divided into words.
 enum class Script { none, words, characters, dictionary };
 
 Script script_of(UChar32 c) {
@@ -76,7 +156,8 @@ Script script_of(UChar32 c) {
 /// Marks belong to the character before them.
 bool is_mark(UChar32 c) {
   constexpr std::int32_t kJoins = U_GC_M_MASK | U_GC_CF_MASK;
-  return (U_MASK(u_charType(c)) & kJoins) != 0 || c == 0xff9e || c == 0xff9f;
+  const bool jamo = c >= 0x1160 && c < 0x1200;  // parts of a Korean syllable, behind its first
+  return (U_MASK(u_charType(c)) & kJoins) != 0 || c == 0xff9e || c == 0xff9f || jamo;
 }
 
 /// Words in their folded form.
@@ -122,11 +203,13 @@ class Words {
         word.text += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
       }
     } else {
-      word.text = folded(as_is);
+      word.text = folded(as_is, word.other);
+      if (word.other.empty() && !word.text.empty()) word.other = without_article(word.text);
+      if (word.other == word.text) word.other.clear();
     }
     if (word.text.empty()) return;
     if (character && after_character_ == word.begin)
-      words_.back().pair = words_.back().text + word.text;
+      words_.back().other = words_.back().text + word.text;
     after_character_ = character ? word.end : std::string_view::npos;
     words_.push_back(std::move(word));
   }
@@ -158,7 +241,7 @@ std::vector<Word> places_of_words(std::string_view text) { return Words(text).ta
 template <typename Use>
 void for_terms(const Word& word, const std::set<std::string>& wanted, const Use& use) {
   if (wanted.contains(word.text)) use(word.text);
-  if (!word.pair.empty() && wanted.contains(word.pair)) use(word.pair);
+  if (!word.other.empty() && wanted.contains(word.other)) use(word.other);
 }
 
 /// A run of words of a text: how often it has each word of the question.
@@ -175,7 +258,7 @@ std::vector<Found> find_passages(std::span<const std::string_view> texts, std::s
   std::set<std::string> wanted;
   for (Word& word : places_of_words(question)) {
     wanted.insert(std::move(word.text));
-    if (!word.pair.empty()) wanted.insert(std::move(word.pair));
+    if (!word.other.empty()) wanted.insert(std::move(word.other));
   }
   std::vector<Run> runs;
   std::map<std::string, std::size_t> having;  // runs that have the word

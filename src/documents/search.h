@@ -17,7 +17,8 @@ struct Found {
 };
 
 /// The `most` best texts with a word of the question, best first. Words are of letters and digits,
-/// whatever their case and accents. In Chinese, Japanese and Korean each character is a word, and
+/// whatever their case, accents and vowel points; "oe" meets œ and ö, and a word of Arabic or
+/// Hebrew the same with its article. In Chinese, Japanese and Korean each character is a word, and
 /// each two in a row are another; ICU finds words in Thai, Lao, Khmer and Burmese. A text is as
 /// good as its best passage of about 120 words, which may overlap the next by half. Of a passage
 /// the sentence is best whose words of the question are rarest.

@@ -50,6 +50,7 @@ const char* wide_encoding(std::string_view text) {
 struct Utf8Count {
   std::size_t beyond_ascii = 0;  ///< characters
   std::size_t damaged = 0;
+  std::size_t first_damaged = 0;  ///< its first byte
 };
 
 Utf8Count count_utf8(std::string_view text) {
@@ -57,8 +58,9 @@ Utf8Count count_utf8(std::string_view text) {
   const auto size = static_cast<std::int32_t>(text.size());
   for (std::int32_t i = 0; i < size;) {
     UChar32 code = 0;
+    const auto begin = static_cast<std::size_t>(i);
     U8_NEXT(text.data(), i, size, code);
-    count.damaged += code < 0 ? 1u : 0u;
+    if (code < 0 && count.damaged++ == 0) count.first_damaged = begin;
     count.beyond_ascii += code >= 0x80 ? 1u : 0u;
   }
   return count;
@@ -85,26 +87,35 @@ const char* icu_name(std::string_view name) {
   return nullptr;
 }
 
+struct Decoded {
+  std::string text;
+  std::string encoding;
+  std::size_t replaced = 0;  ///< characters that are U+FFFD now
+};
+
 /// The text from an encoding that ICU knows by this name; nothing if it knows none, or if over one
 /// character of a hundred is none there.
-std::optional<std::string> decoded(std::string_view text, std::string_view encoding) {
+std::optional<Decoded> decoded(std::string_view text, std::string_view encoding) {
   const char* larger = icu_name(encoding);
+  Decoded out{{}, larger != nullptr ? larger : std::string(encoding), 0};
   UErrorCode status = U_ZERO_ERROR;
   const std::unique_ptr<UConverter, decltype(&ucnv_close)> converter(
-      ucnv_open(larger != nullptr ? larger : std::string(encoding).c_str(), &status), &ucnv_close);
+      ucnv_open(out.encoding.c_str(), &status), &ucnv_close);
   if (U_FAILURE(status) != 0) return std::nullopt;
-  const icu::UnicodeString wide(text.data(), static_cast<std::int32_t>(text.size()),
-                                converter.get(), status);
+  icu::UnicodeString wide(text.data(), static_cast<std::int32_t>(text.size()), converter.get(),
+                          status);
   if (U_FAILURE(status) != 0) return std::nullopt;
+  // ICU has two characters for what is none; U+1A for a byte.
+  if (text.find('\x1a') == text.npos) wide.findAndReplace(u"\x1a", u"\xfffd");
   std::int32_t wrong = 0;
   for (std::int32_t i = 0; i < wide.length(); ++i) {
     const char16_t c = wide[i];
     wrong += c == 0xfffd || (c >= 0x80 && c < 0xa0 && c != 0x85) ? 1 : 0;
+    out.replaced += c == 0xfffd ? 1u : 0u;
   }
   if (wrong > 0 && wrong > wide.length() / 100) return std::nullopt;
-  std::string out;
-  wide.toUTF8String(out);
-  if (out.starts_with("\xEF\xBB\xBF")) out.erase(0, 3);
+  wide.toUTF8String(out.text);
+  if (out.text.starts_with("\xEF\xBB\xBF")) out.text.erase(0, 3);
   return out;
 }
 
@@ -152,8 +163,29 @@ bool looks_thai(std::string_view text) {
   return letters >= kFewest && marks > 0;
 }
 
+/// Whether the bytes are of an English text with letters of other languages: "naïve". ICU, which
+/// counts those of a few words, may take it for Czech, which has none of these words.
+bool looks_english(std::string_view text) {
+  constexpr std::array<std::string_view, 24> kWords = {
+      "the",   "of",    "and",  "with", "that",  "this", "from",  "for",
+      "which", "not",   "she",  "they", "you",   "his",  "have",  "were",
+      "been",  "would", "what", "when", "about", "into", "their", "there"};
+  std::size_t words = 0, beyond = 0;
+  std::string word;
+  for (char c : text) {
+    beyond += (c & 0x80) != 0 ? 1u : 0u;
+    if (const bool letter = (c & 0xc0) == 0x40 || (c & 0x80) != 0; letter) {
+      word += static_cast<char>(c | 0x20);
+    } else {
+      words += std::ranges::count(kWords, word) > 0 ? 1u : 0u;
+      word.clear();
+    }
+  }
+  return beyond > 0 && 2 * words >= beyond;
+}
+
 /// What the bytes look like.
-std::optional<std::string> detected(std::string_view text) {
+std::optional<Decoded> detected(std::string_view text) {
   constexpr std::int32_t kLeast = 22;  // percent
   const std::string sample = telling_lines(text);
   if (looks_thai(sample)) return decoded(text, "windows-874");
@@ -176,9 +208,17 @@ std::optional<std::string> detected(std::string_view text) {
     if (confidence < kLeast || name.starts_with("UTF-") || name.starts_with("IBM")) continue;
     guesses.push_back({name, confidence});
   }
-  // Lines that end as on an old Macintosh, whose letters lie where Windows has signs.
+  const bool one_byte = std::ranges::none_of(guesses, [](const Guess& g) {
+    return !g.name.starts_with("ISO-8859-") && !g.name.starts_with("windows-");
+  });
+  if (one_byte && looks_english(sample)) guesses.insert(guesses.begin(), {"windows-1252", 100});
+  // Lines that end as on an old Macintosh, whose letters lie where Windows has signs, and quotes
+  // where it has letters.
   const bool old_lines = text.find('\n') == std::string_view::npos && text.find('\r') != text.npos;
-  const bool letters = std::ranges::any_of(text, [](char c) { return (c & 0xc0) == 0xc0; });
+  const bool letters = std::ranges::any_of(text, [](char c) {
+    return (c & 0xc0) == 0xc0 &&
+           std::string_view("\xc7\xc8\xd0\xd1\xd2\xd3\xd4\xd5").find(c) == std::string_view::npos;
+  });
   if (old_lines && !letters) guesses.insert(guesses.begin(), {"macintosh", 100});
   // Of two that are as likely, the rarer one: it has more ways to look wrong.
   std::ranges::stable_sort(guesses, [](const Guess& a, const Guess& b) {
@@ -188,7 +228,7 @@ std::optional<std::string> detected(std::string_view text) {
     return a.confidence != b.confidence ? a.confidence > b.confidence : western(a) < western(b);
   });
   for (const Guess& guess : guesses) {
-    if (std::optional<std::string> out = decoded(text, guess.name)) return out;
+    if (std::optional<Decoded> out = decoded(text, guess.name)) return out;
   }
   // A few letters in a text of ASCII.
   constexpr std::size_t kRare = 8;
@@ -219,35 +259,59 @@ bool looks_binary(std::string_view text) {
   return static_cast<std::size_t>(strange) > head.size() / 20;
 }
 
-std::string as_utf8(std::string text, const std::string& name, std::string_view declared) {
-  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+std::string as_utf8(std::string text, const std::string& name, std::string_view declared,
+                    std::string* note) {
+  const auto take = [&](Decoded out) {
+    if (note != nullptr && out.replaced > 0) {
+      *note = fmt::format("{}: characters that {} does not have became U+FFFD: {}", name,
+                          out.encoding, out.replaced);
+    }
+    return std::move(out.text);
+  };
+  if (note != nullptr) note->clear();
+  const std::size_t mark = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  text.erase(0, mark);
   const std::string_view wide = wide_encoding(text);
   const std::size_t zero = text.find('\0');
   if (zero != std::string::npos || text.starts_with("%PDF-") || !wide.empty()) {
     const std::string_view kind = sniff(std::as_bytes(std::span(text)));
     const bool is_text = kind.empty() || kind.find("text") != std::string_view::npos;
     require(is_text, ErrorCode::unsupported, "{}: {}, but a text is expected", name, kind);
-    std::optional<std::string> out;
+    std::optional<Decoded> out;
     if (!wide.empty()) out = decoded(text, wide);
-    if (out && out->find('\0') == std::string::npos && !looks_binary(*out)) return *out;
+    if (out && out->text.find('\0') == std::string::npos && !looks_binary(out->text)) {
+      return take(std::move(*out));
+    }
     require(zero == std::string::npos, ErrorCode::unsupported, "{}: not a text: byte {} is zero",
-            name, zero);
+            name, mark + zero);
   }
   constexpr std::string_view kShift = "\x1b$";  // of ISO 2022, which has no bytes outside ASCII
   const Utf8Count count = count_utf8(text);
   const bool shifts = count.beyond_ascii == 0 && text.find(kShift) != std::string::npos;
   if (count.damaged == 0 && !shifts && (count.beyond_ascii > 0 || declared.empty())) return text;
   if (!declared.empty() && !declared.starts_with("utf") && !declared.starts_with("UTF")) {
-    if (std::optional<std::string> out = decoded(text, declared)) return *out;
+    if (std::optional<Decoded> out = decoded(text, declared)) return take(std::move(*out));
   }
   if (count.damaged == 0 && !shifts) return text;
   require(!looks_binary(text), ErrorCode::unsupported, "{}: {}, but a text is expected", name,
           sniff(std::as_bytes(std::span(text))).empty() ? "binary data"
                                                         : sniff(std::as_bytes(std::span(text))));
   // Other encodings hardly ever look like UTF-8.
-  constexpr std::size_t kMostly = 4;
-  if (count.beyond_ascii >= kMostly * count.damaged && !shifts) return repaired(text);
-  if (std::optional<std::string> out = detected(text)) return *out;
+  constexpr std::size_t kMostly = 2;
+  if (count.beyond_ascii >= kMostly * count.damaged && !shifts) {
+    if (note != nullptr) {
+      *note = fmt::format("{}: bytes that are not UTF-8 became U+FFFD: {}, the first byte {}", name,
+                          count.damaged, mark + count.first_damaged);
+    }
+    return repaired(text);
+  }
+  if (std::optional<Decoded> out = detected(text)) {
+    if (note != nullptr) {
+      *note =
+          fmt::format("{}: not UTF-8; read as {}, which its bytes look like", name, out->encoding);
+    }
+    return take(std::move(*out));
+  }
   fail(ErrorCode::unsupported,
        "{}: a text, but not UTF-8, and its encoding cannot be told; convert it: iconv -f ENCODING "
        "-t UTF-8",
@@ -271,8 +335,9 @@ std::string read_standard_input() {
   return text;
 }
 
-std::string read_input(const std::string& path) {
-  return path == "-" ? as_utf8(read_standard_input(), "standard input") : read_utf8(path);
+std::string read_input(const std::string& path, std::string* note) {
+  if (path == "-") return as_utf8(read_standard_input(), "standard input", {}, note);
+  return as_utf8(read_file(path), path, {}, note);
 }
 
 }  // namespace ballast

@@ -772,8 +772,8 @@ std::vector<Token> after_context(const Tokenizer& tokenizer, const Context& cont
   return encode_more(tokenizer, text.substr(at + place.size()), true);
 }
 
-/// The text of a file that comes in base64, of a data URL too.
-std::string text_of_file(std::string_view base64, const std::string& name) {
+/// The text of a file that comes in base64, of a data URL too. `note`: see DocumentPart.
+std::string text_of_file(std::string_view base64, const std::string& name, std::string& note) {
   std::string_view media_type;
   if (base64.starts_with("data:")) {
     const std::size_t comma = std::min(base64.find(','), base64.size() - 1);
@@ -782,11 +782,13 @@ std::string text_of_file(std::string_view base64, const std::string& name) {
   }
   std::string bytes = decode_base64(base64);
   if (bytes.empty()) refuse("file", "file: no bytes in base64");
-  const bool pdf = is_pdf(bytes);
   std::string text;
   naming("file", [&] {
     const std::string shown_name = name.empty() ? "document" : name;
-    text = joined_text(read_document(std::move(bytes), shown_name, shown_name, media_type), pdf);
+    const std::vector<DocumentPart> parts =
+        read_document(std::move(bytes), shown_name, shown_name, media_type);
+    text = joined_text(parts, parts.front().page > 0);
+    note = parts.front().note;
   });
   return text;
 }
@@ -1025,7 +1027,7 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
   }
   if (file) {
     if (text) refuse("file", "file: give text or file, not both");
-    text = text_of_file(*file, out.info.name);
+    text = text_of_file(*file, out.info.name, out.note);
   }
   Pictures pictures(limits.vision);
   std::string places;
@@ -1043,7 +1045,7 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
   if (!text || (text->empty() && places.empty())) {
     refuse("text", "text: the text to be read is missing");
   }
-  if (is_pdf(*text) || looks_binary(*text)) {
+  if (text->starts_with("%PDF-") || looks_binary(*text)) {
     refuse("text", "text: no text; the bytes of a file go to file, in base64");
   }
   out.info.system = f.text("system").value_or("");

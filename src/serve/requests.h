@@ -71,6 +71,7 @@ struct ContextRequest {
   ContextInfo info;
   Job job;
   bool stream = false;  ///< it is told how far the reading is
+  std::string note;     ///< what the client should know of its file's encoding
 };
 /// POST /v1/contexts: text or file (base64), images (data URLs), name, system, form ("chat",
 /// "raw"), cache, stream.

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "ballast/error.h"
+
 namespace ballast {
 namespace {
 
@@ -42,14 +44,56 @@ TEST(Document, LinesEndAlike) { EXPECT_EQ(text_of("a\r\nb\rc\n\rd"), "a\nb\nc\n\
 
 TEST(Document, OtherBytesMayStandBeforeAPdf) {
   const std::string pdf = "%PDF-1.4\n1 0 obj\n<<>>\nendobj\nstartxref\n9\n%%EOF\n";
-  EXPECT_TRUE(is_pdf(pdf));
-  EXPECT_TRUE(is_pdf("\n" + pdf));
-  EXPECT_TRUE(is_pdf("--70bd\r\nContent-Type: application/pdf\r\n\r\n" + pdf + "\r\n--70bd--\r\n"));
-  EXPECT_TRUE(is_pdf(std::string(1000, ' ') + pdf));
-  EXPECT_FALSE(is_pdf("A PDF begins with %PDF-1.4 and ends with a mark."));
-  EXPECT_FALSE(is_pdf("So:\n" + pdf + std::string(5000, 'x')));
-  EXPECT_FALSE(is_pdf(std::string(1100, ' ') + pdf));
-  EXPECT_FALSE(is_pdf("%PDF"));
+  const std::string mail = "--70bd\r\nContent-Type: application/pdf\r\n\r\n";
+  EXPECT_EQ(pdf_in(pdf), pdf);
+  EXPECT_EQ(pdf_in(pdf, "a.txt"), pdf);
+  EXPECT_EQ(pdf_in("\n" + pdf), pdf);
+  EXPECT_EQ(pdf_in(mail + pdf + "\r\n--70bd--\r\n"), pdf + "\r\n--70bd--\r\n");
+  EXPECT_EQ(pdf_in("A PDF begins with %PDF-1.4 and ends with a mark."), "");
+  EXPECT_EQ(pdf_in("So:\n" + pdf + std::string(5000, 'x')), "");
+  EXPECT_EQ(pdf_in("%PDF"), "");
+  EXPECT_EQ(pdf_in(std::string("PK\x03\x04\0\0", 6) + pdf + '\0', "a.docx"), "");
+  for (std::size_t before : {1000, 1025, 5000, 900000}) {
+    const std::string head = std::string(before, '-') + "\n";
+    EXPECT_EQ(pdf_in(head + pdf), pdf) << before;
+    EXPECT_EQ(pdf_in(head + pdf, "a.bin"), pdf) << before;
+    EXPECT_EQ(pdf_in(head + pdf + '\0', "a.txt"), pdf + '\0') << before;
+  }
+  const std::string far(std::size_t{2} << 20, ' ');
+  EXPECT_EQ(pdf_in(far + pdf), "");
+  EXPECT_EQ(pdf_in(far + pdf, "a.PDF"), pdf);
+  EXPECT_EQ(pdf_in(far + pdf, "", "application/pdf"), pdf);
+  EXPECT_EQ(pdf_in(std::string(2000, 'x') + "\n" + pdf, "about-pdf.md"), "");
+}
+
+TEST(Document, WhatIsNoPdfThoughNamedSoIsRefused) {
+  const auto refused = [](const std::string& bytes, const std::string& name,
+                          const std::string& type) {
+    try {
+      return text_of(bytes, name, type);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  const std::string why = "x: no PDF, though it is named as one: there is no %PDF- in it";
+  EXPECT_EQ(refused("The lease ends in March.", "a.pdf", ""), why);
+  EXPECT_EQ(refused("The lease ends in March.", "", "application/pdf; q=1"), why);
+  EXPECT_EQ(refused("<!doctype html><p>Log in", "a.pdf", ""),
+            why + "; it is a web page, perhaps one that asks to log in");
+}
+
+TEST(Document, ANoteSaysWhichEncodingWasGuessed) {
+  const auto note = [](const std::string& bytes, const std::string& name) {
+    return read_document(bytes, name, "x").front().note;
+  };
+  EXPECT_EQ(note("The na\xefve plan", "a.txt"),
+            "x: not UTF-8; read as windows-1252, which its bytes look like");
+  EXPECT_EQ(note("<p>The na\xefve plan", "a.html"),
+            "x: not UTF-8; read as windows-1252, which its bytes look like");
+  EXPECT_EQ(note("<meta charset=latin1><p>The na\xefve plan", "a.html"), "");
+  EXPECT_EQ(note("größer, höher \xff und schöner", "a.txt"),
+            "x: bytes that are not UTF-8 became U+FFFD: 1, the first byte 17");
+  EXPECT_EQ(note("größer", "a.txt"), "");
 }
 
 }  // namespace

@@ -59,6 +59,18 @@ TEST(Html, APageInATableIsNoRow) {
             "Menu\n\n" + words + "\n\n" + words + "\n");
 }
 
+TEST(Html, AShortTableInACellStaysInItsRow) {
+  const std::string inner = "<table><tr><td>spring<td>3</tr><tr><td>autumn<td>4</tr></table>";
+  EXPECT_EQ(html_to_text("<table><tr><th>Crop<th>Bushels<th>Price</tr><tr><td>wheat<td>" + inner +
+                         "<td>40</tr><tr><td>oats<td>9<td>7</tr></table>"),
+            "Crop | Bushels | Price\nwheat | spring, 3; autumn, 4 | 40\noats | 9 | 7\n");
+  EXPECT_EQ(html_to_text("<table><tr><td>wheat<td>" + inner + "<td>40</tr></table>"),
+            "wheat | spring, 3; autumn, 4 | 40\n");
+  EXPECT_EQ(html_to_text("<table><tr><td>a<td>1</tr><tr><td>b<td><p>Note:</p>" + inner +
+                         "<td>40</tr></table>"),
+            "a | 1\nb | Note:; spring, 3; autumn, 4 | 40\n");
+}
+
 TEST(Html, RaisedCharactersStayApart) {
   EXPECT_EQ(html_to_text("10<sup>6</sup> litres, 25 m<sup>2</sup>, 10<sup>-3</sup>, 10<sup>&minus;3"
                          "</sup>kg, 2<sup>n+1</sup>, (a+b)<SUP><b>2</b></SUP>, x<sub>i</sub>"),
@@ -97,6 +109,16 @@ TEST(Html, ATagMayCloseItself) {
       html_to_text(xml + "<title/><p/><pre/><p>a  b</p><table/><svg:svg><svg:text>x</svg:text>"
                          "</svg:svg><p>c<![CDATA[ < d &]]></p></html>"),
       "a b\n\nc < d &\n");
+}
+
+TEST(Html, ADrawingShowsThePagesInIt) {
+  EXPECT_EQ(
+      html_to_text("<p>a</p><svg><title>t</title><g><foreignObject width=9><div>Mill <b>of "
+                   "Ann</b></div></foreignObject></g><text>x</text><foreignobject>b<svg><path/>"
+                   "</svg>c</foreignobject></svg><p>d"),
+      "a\n\nMill of Ann\nbc\n\nd\n");
+  EXPECT_EQ(html_to_text("<svg><foreignObject>a</svg>b<svg><foreignObject/><g>c</g></svg>d"),
+            "a\nbd\n");
 }
 
 TEST(Html, ATagThatEndsInASlashMayHaveAnEnd) {
@@ -205,6 +227,8 @@ TEST(Html, TakesTimeInProportionToTheText) {
                            "<span style='vertical-align:sub'>",
                            "<svg><g>",
                            "<svg><p>",
+                           "<svg><foreignObject>",
+                           "<svg><foreignObject></svg>",
                            "<title>",
                            "<noscript>",
                            "<template>",

@@ -3,9 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <ctime>
 #include <string>
 
-#include "base/stopwatch.h"
 #include "sanitized.h"
 
 namespace ballast {
@@ -80,14 +80,57 @@ TEST(Layout, ColumnsOfProseAreReadOneAfterAnother) {
   EXPECT_THAT(both, HasSubstr("he owes\n\nand the landlord keeps it all\nand the landlord"));
 }
 
+TEST(Layout, ShortColumnsOfProseAreNoTable) {
+  const std::string english =
+      "The harbour of Lund has two piers and      The keeper of the light is Agnes Pell.\n"
+      "one light. The older pier was built in     She climbs the ninety steps each night\n"
+      "1871 by a merchant who sold herring, and   and writes the weather into a book that\n"
+      "it is made of oak.                         nobody has ever asked for.\n";
+  const std::string german =
+      "Der Hafen von Lund hat zwei Molen und    Die Wärterin des Feuers heißt Agnes\n"
+      "ein Leuchtfeuer. Die ältere Mole wurde   Pell. Sie steigt jede Nacht die neunzig\n"
+      "1871 von einem Kaufmann gebaut, der      Stufen hinauf und schreibt das Wetter in\n"
+      "Heringe verkaufte.                       ein Buch.\n";
+  const std::string uneven =
+      "The ferry leaves from pier four at      The captain is Lin Hai, who drinks\n"
+      "seven, and it comes back at nine in     green tea. He has a dog that sleeps\n"
+      "the evening.                            behind the wheel and barks at every\n"
+      "                                        gull that comes near it. Nobody on\n"
+      "                                        board has seen it swim.\n";
+  for (const std::string& page : {english, german, uneven}) {
+    EXPECT_EQ(text_with_tables(page), std::nullopt) << page;
+  }
+  const std::string table = "Pier     Built\nold      1871\nnew      1990\n\n";
+  EXPECT_THAT(tables(table + english), HasSubstr("new | 1990\n\nThe harbour of Lund has two piers "
+                                                 "and\none light."));
+}
+
+TEST(Layout, WideCellsAreATable) {
+  EXPECT_EQ(tables("electricity and heating   paid by the tenant monthly\n"
+                   "internet and telephone    paid by the landlord yearly\n"
+                   "cleaning of the stairs    paid by the tenant in turn\n"
+                   "waste and its removal     paid by the town council\n"),
+            "electricity and heating | paid by the tenant monthly\n"
+            "internet and telephone | paid by the landlord yearly\n"
+            "cleaning of the stairs | paid by the tenant in turn\n"
+            "waste and its removal | paid by the town council\n");
+  std::string page, rows;
+  for (int i = 0; i < 9; ++i) {
+    page += "The garden of house no. 1" + std::to_string(i) + "    St. Agnes of the old harbour\n";
+    rows += "The garden of house no. 1" + std::to_string(i) + " | St. Agnes of the old harbour\n";
+  }
+  EXPECT_EQ(tables(page), rows);
+}
+
 TEST(Layout, TakesTimeInProportionToThePage) {
   for (const std::string& line : {std::string("a  b\n"), std::string("a\n"),
                                   std::string("a  b\n\n"), "a  " + std::string(5000, 'b') + "\n"}) {
     std::string page;
     for (int i = 0; i < 999; ++i) page += line;
-    const Stopwatch watch;
+    const std::clock_t begin = std::clock();  // other programs may have the processor
     text_with_tables(page);
-    EXPECT_LT(watch.seconds(), test::kSanitized ? 60 : 6) << line.substr(0, 9);
+    const auto seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    EXPECT_LT(seconds, test::kSanitized ? 60 : 6) << line.substr(0, 9);
   }
 }
 

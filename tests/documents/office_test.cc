@@ -72,6 +72,30 @@ TEST(Office, AWordFileIsItsParagraphs) {
   EXPECT_EQ(joined_text(read_document(word(p("x")), "a", "a"), false), "x\n");
 }
 
+TEST(Office, ItsXmlMayHaveOtherEncodings) {
+  const std::string body =
+      "<w:document xmlns:w=\"w\"><w:body>" + p("M\u00fchle") + "</w:body></w:document>";
+  const std::string said = "<?xml version=\"1.0\" encoding=\"UTF-16\"?>";
+  for (const char* mark : {"\xFF\xFE", ""}) {
+    std::string wide = mark;
+    for (char c :
+         said + "<w:document xmlns:w=\"w\"><w:body>" + p("Lease") + "</w:body></w:document>") {
+      wide += c;
+      wide += '\0';
+    }
+    EXPECT_EQ(text_of(zip({{"word/document.xml", wide}})), "Lease\n");
+  }
+  std::string latin = "<?xml version=\"1.0\" encoding=\"iso-8859-1\"?>" + body;
+  latin.replace(latin.find("\u00fc"), 2, "\xfc");
+  EXPECT_EQ(text_of(zip({{"word/document.xml", latin}})), "Mühle\n");
+  std::string damaged = body;
+  damaged.replace(damaged.find("<w:body>"), 8, "<w:body>" + p("Größe, Höhe, Länge \xff"));
+  std::string note;
+  EXPECT_THAT(office_text(zip({{"word/document.xml", damaged}}), "x.docx", &note),
+              testing::StartsWith("Größe, Höhe, Länge \uFFFD"));
+  EXPECT_THAT(note, testing::StartsWith("x.docx: word/document.xml: bytes that are not UTF-8"));
+}
+
 TEST(Office, ListsTablesAndRaisedLettersOfWord) {
   const std::string item = "<w:numPr><w:ilvl w:val=\"0\"/><w:numId w:val=\"2\"/></w:numPr>";
   EXPECT_EQ(text_of(word(p("a") + p("one", item) + p("two", item) + p("b"))),
@@ -128,6 +152,8 @@ TEST(Office, OtherFilesNameTheRemedy) {
   expect_refused("{\\rtf1 hello}", "a file in the Rich Text Format; save it as .docx or PDF");
   expect_refused("\xD0\xCF\x11\xE0 and more",
                  "an Office file of the old kind, or one with a password");
+  expect_refused(zip({{"word/document.xml", std::string((32 << 20) + 1, 'a')}}),
+                 "word/document.xml in it has over 33554432 bytes");
   const std::string whole = word(p("x"));
   expect_refused(whole.substr(0, whole.size() / 2), "a damaged ZIP archive");
 }

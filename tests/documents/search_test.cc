@@ -66,6 +66,46 @@ TEST(Passages, CaseAndAccentsDoNotMatter) {
   EXPECT_EQ(first(texts, "Birne"), -1);
 }
 
+TEST(Passages, OtherWaysToWriteALetterMeet) {
+  const std::vector<std::string_view> texts = {
+      "Le cœur de l'Œuvre.", "Æbler fra Kjøbenhavn og Århus", "Zdjęcia z Łodzi",
+      "Die Mueller AG",      "Jörg Größer wohnt hier.",       "Þingvellir, Đorđe",
+      "the ﬁne ﬁsh"};
+  EXPECT_EQ(first(texts, "coeur"), 0);
+  EXPECT_EQ(first(texts, "OEUVRE"), 0);
+  EXPECT_EQ(first(texts, "aebler"), 1);
+  EXPECT_EQ(first(texts, "Kjobenhavn"), 1);
+  EXPECT_EQ(first(texts, "kjoebenhavn"), 1);
+  EXPECT_EQ(first(texts, "Aarhus"), 1);
+  EXPECT_EQ(first(texts, "arhus"), 1);
+  EXPECT_EQ(first(texts, "lodzi"), 2);
+  EXPECT_EQ(first(texts, "Müller"), 3);
+  EXPECT_EQ(first(texts, "Joerg"), 4);
+  EXPECT_EQ(first(texts, "groesser"), 4);
+  EXPECT_EQ(first(texts, "thingvellir"), 5);
+  EXPECT_EQ(first(texts, "Dorde"), 5);
+  EXPECT_EQ(first(texts, "fish"), 6);
+  EXPECT_EQ(first(texts, "heart"), -1);
+}
+
+TEST(Passages, ArabicAndHebrewWordsMeetWithAndWithoutArticle) {
+  const std::vector<std::string_view> texts = {
+      "يقرأ الكِتَابَ في المدرسة.", "وقّع المستأجرُ على إيجار آخر", "הַסֵּפֶר על השולחן",
+      "در کتابخانهٔ علی ۱۲ صندلی است", "غرفة ومفتاح والسلم"};
+  EXPECT_EQ(first(texts, "كتاب"), 0);
+  EXPECT_EQ(first(texts, "والكتاب"), 0);
+  EXPECT_EQ(first(texts, "مدرسه"), 0);
+  EXPECT_EQ(first(texts, "مستأجر"), 1);
+  EXPECT_EQ(first(texts, "الايجار"), 1);
+  EXPECT_EQ(first(texts, "اخر"), 1);
+  EXPECT_EQ(first(texts, "ספר"), 2);
+  EXPECT_EQ(first(texts, "והשולחן"), 2);
+  EXPECT_EQ(first(texts, "صندلي"), 3);
+  EXPECT_EQ(first(texts, "12"), 3);
+  EXPECT_EQ(first(texts, "السلم"), 4);
+  EXPECT_EQ(first(texts, "قمر"), -1);
+}
+
 TEST(Passages, ScriptsWithoutBlanksHaveWords) {
   const std::vector<std::string_view> texts = {
       "旧磨坊的租约在三月底结束。房东住在海边的白色小屋里。\n每年秋天要付四十枚银币。",
@@ -78,6 +118,7 @@ TEST(Passages, ScriptsWithoutBlanksHaveWords) {
   EXPECT_EQ(first(texts, "船长喜欢喝什么？"), 1);
   EXPECT_EQ(first(texts, "鍵はどこですか"), 2);
   EXPECT_EQ(first(texts, "열쇠가 어디에 있나요?"), 3);
+  EXPECT_EQ(first(texts, "\u1109\u1165\u1105\u1161\u11b8"), 3);  // parts of 서랍
   EXPECT_EQ(first(texts, "กุญแจอยู่ที่ไหน"), 4);
   EXPECT_EQ(first(texts, "ガラス"), 5);
   EXPECT_EQ(first(texts, "IPHONE"), 5);

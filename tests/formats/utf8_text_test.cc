@@ -98,6 +98,43 @@ TEST(Utf8Text, StaysWhatItIs) {
   EXPECT_EQ(as_utf8("ein schönes größeres Grün \xc3", "x"), "ein schönes größeres Grün \uFFFD");
 }
 
+TEST(Utf8Text, AFewLettersInEnglishAreNotCzech) {
+  for (const char* text :
+       {"Install the untrusted local file with naïve care", "Pass the naïve Valley of Yali",
+        "The naïve plan of Turkmenistan", "The bill: £400 for Señor Dolneni and Zoë",
+        "They cannot create a temporary directory in São Paulo"}) {
+    EXPECT_EQ(as_utf8(in("windows-1252", text), "x"), text);
+  }
+  const char* mac = "The café is closed.\rIt’s “the Müller house” — not.\r";
+  EXPECT_EQ(as_utf8(in("macintosh", mac), "x"), mac);
+  const char* japanese =
+      "The library is closed on Mondays, and the key is in the drawer: "
+      "図書館は月曜日に休みです。鍵は受付の引き出しにあります。";
+  EXPECT_EQ(as_utf8(in("shift_jis", japanese), "x"), japanese);
+}
+
+TEST(Utf8Text, ANoteSaysWhatWasGuessedOrReplaced) {
+  const auto note = [](const std::string& text, const char* declared = "") {
+    std::string out = "old";
+    as_utf8(text, "x.txt", declared, &out);
+    return out;
+  };
+  EXPECT_EQ(note("plain"), "");
+  EXPECT_EQ(note("é"), "");
+  EXPECT_EQ(note(in("UTF-16LE", "\uFEFFZürich")), "");
+  EXPECT_EQ(note("caf\xe9", "iso-8859-1"), "");
+  EXPECT_EQ(note("The na\xefve plan of Turkmenistan"),
+            "x.txt: not UTF-8; read as windows-1252, which its bytes look like");
+  EXPECT_EQ(note("schönes Grün für Zürich \xff und Köln"),
+            "x.txt: bytes that are not UTF-8 became U+FFFD: 1, the first byte 28");
+  EXPECT_EQ(note("\xEF\xBB\xBFschöne größere Grüße \xff aus Köln \xe4"),
+            "x.txt: bytes that are not UTF-8 became U+FFFD: 2, the first byte 29");
+  const std::string long_text(300, 'a');
+  EXPECT_EQ(note(long_text + "\x82\xa0\x81\x20", "shift_jis"),
+            "x.txt: characters that shift_jis does not have became U+FFFD: 1");
+  EXPECT_EQ(as_utf8(long_text + "\xff\x82\xa0", "x", "shift_jis"), long_text + "\uFFFDあ");
+}
+
 TEST(Utf8Text, RefusesWhatIsNone) {
   expect_refused(std::string("A zero") + '\0' + "byte", "not a text: byte 6 is zero");
   expect_refused(std::string(64, '\0'), "not a text: byte 0 is zero");
