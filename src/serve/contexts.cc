@@ -24,7 +24,8 @@ namespace {
 constexpr std::string_view kBegin = "ctx_";  ///< of ids, and of their files' names
 
 bool belongs(const ContextInfo& info, const std::string& owner) {
-  return owner.empty() || info.owner.empty() || info.owner == owner;
+  if (info.owner == Owners::kNobody) return owner.empty();
+  return info.owner.empty() || info.owner == owner;
 }
 
 }  // namespace

@@ -64,8 +64,8 @@ class SharedFolder {
   int file_ = -1;
 };
 
-/// All contexts. Safe to use from many threads. Calls with an `owner` see no context of another
-/// one, nor one whose owner is not known; without, all.
+/// All contexts. Safe to use from many threads. A call sees those of its `owner` and those that are
+/// anyone's; without an owner those, too, whose owner is not known.
 class Contexts {
  public:
   /// Bytes of a name.

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "base/printable.h"
+#include "serve/fields.h"
 #include "text/tokenizer/utf8.h"
 
 namespace ballast::serve {
@@ -77,10 +77,10 @@ class Parser {
     return true;
   }
   [[noreturn]] void refuse_rest() const {
-    fail("{} is not supported at {}", printable(all_), printable(rest_));
+    fail("{} is not supported at {}", shown_text(all_), shown_text(rest_));
   }
   UChar32 next() {
-    if (rest_.empty()) fail("{} ends within a part", printable(all_));
+    if (rest_.empty()) fail("{} ends within a part", shown_text(all_));
     const Utf8Char c = next_utf8(rest_, 0);
     if (c.state != Utf8Char::State::valid) refuse_rest();
     rest_.remove_prefix(c.length);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "formats/json_text.h"
+#include "report/terminal.h"
 #include "serve/api_error.h"
 
 namespace ballast::serve {
@@ -16,6 +17,14 @@ std::string shown(const Json& value) {
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() > 60) text = to_utf8(text.substr(0, 57)) + "...";
   return text;
+}
+
+std::string shown_text(std::string_view text) {
+  constexpr std::size_t kLongest = 80;
+  if (text.size() <= kLongest) return terminal_text(text);
+  std::size_t end = kLongest;
+  while (end > 0 && (text[end] & 0xc0) == 0x80) --end;
+  return terminal_text(text.substr(0, end)) + "…";
 }
 
 Json parse_object(std::string_view text) {

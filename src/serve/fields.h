@@ -47,5 +47,7 @@ class Fields {
 
 /// A value for a message, in at most 60 characters.
 std::string shown(const Json& value);
+/// A part of a text for a message, as it stands, in at most 80 bytes; control characters escaped.
+std::string shown_text(std::string_view text);
 
 }  // namespace ballast::serve

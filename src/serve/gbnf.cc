@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/fail.h"
-#include "base/printable.h"
+#include "serve/fields.h"
 #include "serve/grammar_builder.h"
 #include "text/tokenizer/utf8.h"
 
@@ -42,14 +42,14 @@ class Parser {
       if (!take("::=")) refuse("expected ::=");
       const GrammarBuilder::Rule rule = find_rule(name);
       if (!defined_.insert(rule).second) {
-        refuse(fmt::format("{} has a rule already", printable(name)));
+        refuse(fmt::format("{} has a rule already", shown_text(name)));
       }
       builder_.define(rule, alternatives());
     }
     std::map<GrammarBuilder::Rule, std::string> names;
     for (const auto& [name, rule] : rules_) {
-      require(defined_.contains(rule), "grammar: {} has no rule; add: {} ::= …", printable(name),
-              printable(name));
+      require(defined_.contains(rule), "grammar: {} has no rule; add: {} ::= …", shown_text(name),
+              shown_text(name));
       names[rule] = name;
     }
     return builder_.finish(builder_.rule(root), names);
@@ -59,7 +59,7 @@ class Parser {
   [[noreturn]] void refuse(const std::string& why) const {
     const std::string_view before = all_.substr(0, all_.size() - rest_.size());
     fail("grammar, line {}: {} at '{}'", std::ranges::count(before, '\n') + 1, why,
-         printable(rest_.substr(0, std::min<std::size_t>(rest_.find('\n'), 40))));
+         shown_text(rest_.substr(0, std::min<std::size_t>(rest_.find('\n'), 40))));
   }
   bool take(std::string_view text) {
     if (!rest_.starts_with(text)) return false;

@@ -340,16 +340,13 @@ class Compiler {
     for (const char* name : {"anyOf", "oneOf", "allOf"}) {
       if (const Json* several = f.find(name)) return combined(f, json, name, *several, where);
     }
-    std::vector<std::string> types = types_of(f, json);
-    if (f.flag("nullable", false) && !types.empty() && std::ranges::count(types, "null") == 0) {
-      types.emplace_back("null");
-    }
     const Json* one = f.find("const");
     const Json* several = f.find("enum");
     if (json.contains("const") && json["const"].is_null()) one = &json["const"];
     if (one != nullptr || several != nullptr) {
-      return literals(f, json, types, one, several);
+      return literals(f, json, where, one, several);
     }
+    const std::vector<std::string> types = types_of(f, json);
     std::vector<Id> ids;
     for (const std::string& type : types) ids.push_back(of_type(f, type, where));
     if (types.empty()) ids.push_back(kAny);
@@ -363,7 +360,7 @@ class Compiler {
     if (!all.is_array() || all.empty()) {
       refuse(place, "{}: {} is not an array of schemas", place, shown(all));
     }
-    // What stands beside it holds for each.
+    // Keywords beside it hold for each of its schemas.
     Json base = json;
     base.erase(name);
     const bool alone = stands_alone(json, name);
@@ -454,6 +451,13 @@ class Compiler {
 
   /// Without a type, those of the values that its keywords hold: not all values that are valid.
   std::vector<std::string> types_of(Fields& f, const Json& json) {
+    std::vector<std::string> out = types_said(f, json);
+    if (f.flag("nullable", false) && !out.empty() && std::ranges::count(out, "null") == 0) {
+      out.emplace_back("null");
+    }
+    return out;
+  }
+  std::vector<std::string> types_said(Fields& f, const Json& json) {
     const Json* type = f.find("type");
     if (type == nullptr) {
       std::vector<std::string> out;
@@ -485,35 +489,64 @@ class Compiler {
     return at == kFormats.end() ? nullptr : &*at;
   }
 
-  Id literals(Fields& f, const Json& json, const std::vector<std::string>& types, const Json* one,
+  Id literals(Fields& f, const Json& json, const std::string& where, const Json* one,
               const Json* several) {
-    f.ignore({"format"});
-    end(f, json, types);
     if (several != nullptr && (!several->is_array() || several->empty())) {
       refuse(f.full("enum"), "{}: {} is not an array of values", f.full("enum"), shown(*several));
     }
+    const Json values = one == nullptr ? *several : Json::array({*one});
+    const std::vector<bool> allowed = allowed_beside(json, values, where);
     Node out;
     std::set<char> letters;
-    const Json values = one == nullptr ? *several : Json::array({*one});
-    for (const Json& value : values) {
-      const bool typed = types.empty() || std::ranges::any_of(types, [&](const std::string& type) {
-                           return is_of(value, type);
-                         });
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const Json& value = values[i];
       const bool listed = one == nullptr || several == nullptr ||
                           std::ranges::find(*several, value) != several->end();
-      if (!typed || !listed) continue;
+      if (!allowed[i] || !listed) continue;
       out.literals.push_back(dump(value));
       letters.insert(letter_of(value));
     }
     if (out.literals.empty()) {
       const std::string name = f.full(one == nullptr ? "enum" : "const");
-      refuse(name, "{}: no value is of the type, or among those of enum", name);
+      refuse(name, "{}: no value is one that the keywords beside it allow", name);
     }
     std::ranges::sort(out.literals);
     out.literals.erase(std::unique(out.literals.begin(), out.literals.end()), out.literals.end());
     out.items = b_.either_text(out.literals);
     out.types.assign(letters.begin(), letters.end());
     return add(std::move(out));
+  }
+
+  /// Which values the keywords beside enum and const allow; `format` is taken to fit. Without a
+  /// type, keywords hold values of their own types alone.
+  std::vector<bool> allowed_beside(Json json, const Json& values, const std::string& where) {
+    for (const char* name : {"enum", "const", "format"}) json.erase(name);
+    Fields f(json, where + ".");
+    const bool typed = f.find("type") != nullptr;
+    const std::vector<std::string> types = types_of(f, json);
+    Rules rules;
+    std::string held;  // letters of types
+    std::optional<GrammarReader> reader;
+    if (!stands_alone(json, "type")) {
+      Compiler others(rules, root_, where_);
+      const Node& node = others.node(others.schema(json, where));
+      held = node.types;
+      reader.emplace(rules.finish(node.items, where));
+    }
+    std::vector<bool> out;
+    for (const Json& value : values) {
+      bool allowed = !typed || std::ranges::any_of(
+                                   types, [&](const auto& type) { return is_of(value, type); });
+      if (value.is_number()) {
+        allowed = allowed && is_within(f, value);
+      } else if (held.find(letter_of(value)) != std::string::npos) {
+        GrammarReader text = *reader;
+        text.states().allow_work();
+        allowed = allowed && text.push(dump(value)) && text.may_end();
+      }
+      out.push_back(allowed);
+    }
+    return out;
   }
 
   Id of_type(Fields& f, const std::string& type, const std::string& where) {
@@ -574,7 +607,7 @@ class Compiler {
     std::optional<std::int64_t> whole = {};  ///< exactly, where it is one
     bool excluded = false;
   };
-  std::optional<Bound> bound(Fields& f, const char* name, const char* exclusive, bool low) {
+  static std::optional<Bound> bound(Fields& f, const char* name, const char* exclusive, bool low) {
     std::optional<Bound> out;
     for (const bool excluded : {false, true}) {
       const char* key = excluded ? exclusive : name;
@@ -590,6 +623,18 @@ class Compiler {
       if (value->is_number_integer() && fits) out->whole = value->get<std::int64_t>();
     }
     return out;
+  }
+
+  /// Whether a constant lies between the bounds, and is a multiple.
+  static bool is_within(Fields& f, const Json& value) {
+    const double number = value.get<double>();
+    const auto low = bound(f, "minimum", "exclusiveMinimum", true);
+    const auto high = bound(f, "maximum", "exclusiveMaximum", false);
+    if (low && (number < low->number || (low->excluded && number == low->number))) return false;
+    if (high && (number > high->number || (high->excluded && number == high->number))) return false;
+    const Json* step = f.find("multipleOf");
+    const double times = step == nullptr ? 0 : number / step->get<double>();
+    return std::abs(times - std::round(times)) < 1e-9;
   }
 
   /// multipleOf, as a number of units of a last decimal. False: there is none.

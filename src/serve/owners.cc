@@ -72,7 +72,7 @@ std::string Owners::renamed(std::string_view old) const {
     hash.add(std::as_bytes(std::span(key)));
     if (old == fmt::format("{:016x}", hash.value())) return of(key);
   }
-  return std::string(kNobody);
+  return std::string(old);
 }
 
 }  // namespace ballast::serve

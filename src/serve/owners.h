@@ -13,7 +13,7 @@ namespace ballast::serve {
 /// alone.
 class Owners {
  public:
-  /// Of what no one may see but a server without keys.
+  /// Of what no one may see but clients of a server without keys: no file says whose it is.
   static constexpr std::string_view kNobody = "nobody";
 
   /// `keys`: those that clients may give; none: everything is anyone's. `folder`: where the random
@@ -22,8 +22,8 @@ class Owners {
 
   /// The name of a key's owner; empty: anyone, where there are no keys.
   std::string of(std::string_view key) const;
-  /// The name that goes with one that earlier versions wrote, a hash of the key alone; kNobody: its
-  /// key is none of these.
+  /// The name that goes with one that earlier versions wrote, a hash of the key alone; `old`
+  /// itself, which is no one's here, if its key is none of these.
   std::string renamed(std::string_view old) const;
 
  private:

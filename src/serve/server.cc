@@ -79,13 +79,19 @@ bool begins(std::string_view text, std::string_view word) {
   });
 }
 
+/// Blanks around a value of a header are none of it (RFC 9110, 5.5).
+std::string without_blanks(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(" \t") + 1 - begin));
+}
+
 /// Names of schemes are compared without regard to case (RFC 9110, 11.1).
 std::string key_of(const Request& request) {
-  const std::string header = request.header("Authorization");
+  const std::string header = without_blanks(request.header("Authorization"));
   constexpr std::string_view kScheme = "bearer ";
-  if (!begins(header, kScheme)) return request.header("X-Api-Key");
-  const std::size_t key = header.find_first_not_of(' ', kScheme.size());
-  return key == std::string::npos ? "" : header.substr(key);
+  if (!begins(header, kScheme)) return without_blanks(request.header("X-Api-Key"));
+  return without_blanks(std::string_view(header).substr(kScheme.size()));
 }
 
 /// Media types are compared without regard to case (RFC 9110, 8.3.1).
@@ -621,7 +627,9 @@ void Server::Impl::make_context(Call& call) {
       parsed.info.exact_bytes = model.exact_bytes(*context->cache);
       const ContextInfo info = contexts.add(std::move(parsed.info), std::move(*context->cache),
                                             std::move(context->lease), text);
-      return parsed.stream ? send(info.to_json()) : call.reply(info.to_json());
+      Json answer = info.to_json();
+      if (!parsed.note.empty()) answer["note"] = parsed.note;
+      return parsed.stream ? send(answer) : call.reply(answer);
     }
   }
 }

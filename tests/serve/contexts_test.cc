@@ -428,6 +428,34 @@ TEST_F(ServeContexts, BelongToTheKeyThatMadeThem) {
   EXPECT_EQ(mode & std::filesystem::perms::all, std::filesystem::perms::owner_all);
 }
 
+TEST_F(ServeContexts, AServerWithoutKeysShowsNoneThatBelongToOne) {
+  options_.keys = {"a"};
+  const Headers mine = {{"X-Api-Key", "a"}};
+  std::string owned, open;
+  {
+    const TestServer server(options_);
+    owned = server.post("/v1/contexts", {{"text", document(20)}}, mine).json()["id"];
+  }
+  options_.keys.clear();
+  {
+    const TestServer server(options_);
+    open = server.post("/v1/contexts", {{"text", document(20)}}).json()["id"];
+    const Json all = server.get("/v1/contexts").json()["data"];
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all[0]["id"], open);
+    for (const char* path : {"", "/kept", "/kept/0/0"}) {
+      EXPECT_EQ(server.get("/v1/contexts/" + owned + path).status, 404);
+      EXPECT_EQ(server.get("/v1/contexts/" + owned + path, mine).status, 404);
+    }
+    EXPECT_EQ(server.post("/v1/chat/completions", about(owned)).code(), "context_not_found");
+    EXPECT_EQ(send(server.port(), "DELETE", "/v1/contexts/" + owned, "").status, 404);
+  }
+  options_.keys = {"a"};
+  const TestServer server(options_);
+  EXPECT_EQ(server.post("/v1/chat/completions", about(owned), mine).status, 200);
+  EXPECT_EQ(server.post("/v1/chat/completions", about(open), mine).status, 200);
+}
+
 TEST_F(ServeContexts, ALargeOneIsStillOfItsKeyAfterARestart) {
   const Model& model = TestServer::mini();
   serve::Memory memory(std::size_t{1} << 30);
@@ -486,6 +514,15 @@ TEST_F(ServeContexts, OneOfAnUnknownOwnerIsNobodys) {
     EXPECT_EQ(send(server.port(), "DELETE", "/v1/contexts/ctx_known", "", mine).status, 200);
     EXPECT_FALSE(std::filesystem::exists(options_.cache_dir / "ctx_known.json"));
   }
+  options_.keys.clear();
+  {
+    const TestServer server(options_);
+    std::set<std::string> ids;
+    const Json all = server.get("/v1/contexts").json();
+    for (const Json& one : all["data"]) ids.insert(one["id"]);
+    EXPECT_EQ(ids, (std::set<std::string>{"ctx_all", "ctx_cut", "ctx_nothing"}));
+  }
+  options_.keys = {"a", "b"};
   // The file does not tell the key, and only its user may read the random bytes.
   const auto mode = std::filesystem::status(options_.cache_dir / "owners.salt").permissions();
   EXPECT_EQ(mode & std::filesystem::perms::all,

@@ -108,6 +108,31 @@ TEST(Formats, OllamaOptionsBecomeFieldsOfChats) {
   EXPECT_EQ(body_of(Api::ollama_generate, {{"prompt", "P"}, {"raw", true}})["prompt"], "P");
 }
 
+TEST(Formats, ThoughtsThatWereNotWantedAreNotSent) {
+  const Json ask = {{"role", "user"}, {"content", "U"}};
+  const Json answer = {
+      {"model", "m"},
+      {"choices",
+       {{{"message", {{"content", "A"}, {"reasoning_content", "T"}}}, {"finish_reason", "stop"}}}}};
+  const auto piece = [](const Json& delta) {
+    return Json{{"model", "m"}, {"choices", {{{"delta", delta}, {"finish_reason", nullptr}}}}};
+  };
+  for (const bool thinks : {false, true}) {
+    const Json ollama = {{"messages", {ask}}, {"think", thinks}};
+    auto format = Format::of(Api::ollama_chat, ollama);
+    EXPECT_EQ(format->whole(answer, {})["message"].contains("thinking"), thinks);
+    EXPECT_EQ(format->chunk(piece({{"reasoning_content", "T"}}), {}).empty(), !thinks);
+    EXPECT_THAT(format->chunk(piece({{"content", "A"}}), {}), HasSubstr("\"A\""));
+    const Json anthropic = {{"messages", {ask}},
+                            {"max_tokens", 9},
+                            {"thinking", {{"type", thinks ? "adaptive" : "disabled"}}}};
+    format = Format::of(Api::anthropic, anthropic);
+    EXPECT_EQ(format->whole(answer, {})["content"].size(), thinks ? 2u : 1u);
+    const std::string chunk = format->chunk(piece({{"reasoning_content", "T"}}), {});
+    EXPECT_EQ(chunk.find("thinking_delta") != std::string::npos, thinks);
+  }
+}
+
 TEST(Formats, EveryApiSaysTheSameText) {
   const TestServer server;
   const Reply said = server.post("/v1/chat/completions", chat());

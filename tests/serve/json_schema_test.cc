@@ -529,11 +529,37 @@ TEST(JsonSchema, KeywordsWithoutATypeHold) {
       {R"({"type":"object","properties":{"b":{"type":"null"}},"required":["b","a"]})",
        {R"({"b":null,"a":1})"},
        {R"({"b":null})"}},
-      // What stands beside anyOf holds for each.
+      // Keywords beside anyOf hold for each of its schemas.
       {R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},
            "additionalProperties":false,"anyOf":[{"required":["a"]},{"required":["b"]}]})",
        {R"({"a":null})", R"({"b":null})", R"({"a":null,"b":null})"},
        {R"({})", R"({"c":null})"}},
+  });
+}
+
+TEST(JsonSchema, KeywordsBesideAnEnumLeaveWhatTheyAllow) {
+  const std::string low = of_member(R"({"type":"integer","enum":[1,3,5],"minimum":3})"),
+                    open = of_member(R"({"enum":[1,2.5,4,"a"],"exclusiveMinimum":1,
+                                         "exclusiveMaximum":4})"),
+                    steps =
+                        of_member(R"({"type":"number","enum":[0.1,0.25,0.3],"multipleOf":0.1})"),
+                    text = of_member(R"({"type":"string","enum":["Ende","Anfang","Wende"],
+                                         "pattern":"[ae]nde$","minLength":3,"maxLength":5})"),
+                    short_one = of_member(R"({"enum":["äöü","abcd",12345],"maxLength":3})"),
+                    list = of_member(R"({"enum":[[],[1],[1,2]],"minItems":1,"maxItems":1})"),
+                    one = of_member(R"({"const":"b","pattern":"^[abc]$"})"),
+                    date = of_member(R"({"type":"string","enum":["2024-01-31"],"format":"date"})"),
+                    other = of_member(R"({"type":"string","enum":["a"],"minimum":3,"items":{}})");
+  check({
+      {low.c_str(), {R"({"t":3})", R"({"t":5})"}, {R"({"t":1})"}},
+      {open.c_str(), {R"({"t":2.5})", R"({"t":"a"})"}, {R"({"t":1})", R"({"t":4})"}},
+      {steps.c_str(), {R"({"t":0.1})", R"({"t":0.3})"}, {R"({"t":0.25})"}},
+      {text.c_str(), {R"({"t":"Wende"})"}, {R"({"t":"Ende"})", R"({"t":"Anfang"})"}},
+      {short_one.c_str(), {R"({"t":"äöü"})", R"({"t":12345})"}, {R"({"t":"abcd"})"}},
+      {list.c_str(), {R"({"t":[1]})"}, {R"({"t":[]})", R"({"t":[1,2]})"}},
+      {one.c_str(), {R"({"t":"b"})"}, {R"({"t":"a"})"}},
+      {date.c_str(), {R"({"t":"2024-01-31"})"}, {R"({"t":"2024-01-30"})"}},
+      {other.c_str(), {R"({"t":"a"})"}, {R"({"t":"b"})"}},
   });
 }
 
@@ -891,6 +917,13 @@ TEST(JsonSchema, RefusesByName) {
       {R"({"type":"object","properties":{"a":{"enum":[]}}})", "s.properties.a.enum"},
       {R"({"type":"object","properties":{"a":{"type":"string","enum":[1]}}})",
        "s.properties.a.enum"},
+      {R"({"type":"object","properties":{"a":{"enum":[1,2],"minimum":3}}})", "s.properties.a.enum"},
+      {R"({"type":"object","properties":{"a":{"const":1,"minimum":"3"}}})",
+       "s.properties.a.minimum"},
+      {R"x({"type":"object","properties":{"a":{"enum":["a"],"pattern":"(?=a)"}}})x",
+       "s.properties.a.pattern"},
+      {R"({"type":"object","properties":{"a":{"enum":[[1]],"items":{"type":"null"}}}})",
+       "s.properties.a.enum"},
       {R"({"type":"object","properties":{"a":{"anyOf":[]}}})", "s.properties.a.anyOf"},
       {R"({"type":"object","properties":{"a":{"type":"array","minItems":2,"maxItems":1}}})",
        "s.properties.a.minItems"},
@@ -917,6 +950,17 @@ TEST(JsonSchema, RefusesByName) {
       EXPECT_EQ(error.to_json()["error"]["param"], place) << text;
       EXPECT_THAT(error.what(), testing::StartsWith(place)) << text;
     }
+  }
+}
+
+TEST(JsonSchema, ARefusalShowsThePatternAsItStands) {
+  const std::string schema =
+      R"({"type":"object","properties":{"a":{"type":"string","pattern":"^[ß]?ende\\b"}}})";
+  try {
+    compile_schema(Ordered::parse(schema), "s");
+    ADD_FAILURE();
+  } catch (const serve::ApiError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("^[ß]?ende\\b is not supported at \\b"));
   }
 }
 

@@ -563,6 +563,8 @@ TEST(Serve, KeysAndOrigins) {
     EXPECT_EQ(server.get("/v1/models", {{"Authorization", scheme + std::string("secret")}}).status,
               200);
   }
+  EXPECT_EQ(server.get("/v1/models", {{"Authorization", "Bearer secret \t"}}).status, 200);
+  EXPECT_EQ(server.get("/v1/models", {{"X-Api-Key", "other "}}).status, 200);
   for (const char* other : {"Bearer", "Bearer ", "Basic secret", "secret", "Bearersecret"}) {
     EXPECT_EQ(server.get("/v1/models", {{"Authorization", other}}).status, 401) << other;
   }

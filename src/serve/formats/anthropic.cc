@@ -154,6 +154,8 @@ class Anthropic : public Format {
     Fields f(body);
     copy(f, body_, {"model", "max_tokens", "temperature", "top_p", "top_k", "stream", "thinking"});
     copy_extensions(f, body_);
+    const Json thinking = body_.value("thinking", Json());
+    hides_thoughts_ = thinking.is_object() && thinking.value("type", Json()) == "disabled";
     if (const Json* stops = f.find("stop_sequences")) body_["stop"] = *stops;
     Json messages = Json::array();
     if (const Json* system = f.find("system")) {
@@ -186,7 +188,7 @@ class Anthropic : public Format {
     const Json& choice = answer["choices"][0];
     const Json& message = choice["message"];
     Json content = Json::array();
-    if (message.contains("reasoning_content")) {
+    if (message.contains("reasoning_content") && !hides_thoughts_) {
       content.push_back(
           {{"type", "thinking"}, {"thinking", message["reasoning_content"]}, {"signature", ""}});
     }
@@ -213,7 +215,7 @@ class Anthropic : public Format {
     }
     const Json& choice = chunk["choices"][0];
     const Json& delta = choice["delta"];
-    if (delta.contains("reasoning_content")) {
+    if (delta.contains("reasoning_content") && !hides_thoughts_) {
       out += open("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
       out += add({{"type", "thinking_delta"}, {"thinking", delta["reasoning_content"]}});
     }
@@ -290,7 +292,8 @@ class Anthropic : public Format {
 
   const std::string id_ = new_id("msg_");
   bool begun_ = false;
-  std::string open_;  ///< the block's type
+  bool hides_thoughts_ = false;  ///< of models that think though they are told not to
+  std::string open_;             ///< the block's type
   std::size_t index_ = 0;
   Json end_ = {{"stop_reason", "end_turn"}, {"stop_sequence", nullptr}};
 };

@@ -104,6 +104,7 @@ class Ollama : public Format {
         body_["reasoning_effort"] = *think;
       } else {
         body_["enable_thinking"] = *think;
+        hides_thoughts_ = *think == false;
       }
     }
     if (const Json* time = f.find("keep_alive")) unloads_ = is_no_time(*time);
@@ -168,8 +169,8 @@ class Ollama : public Format {
     if (!choice["finish_reason"].is_null()) reason_ = choice["finish_reason"];
     const Json delta =
         choice.contains("delta") ? choice["delta"] : Json{{"content", choice["text"]}};
-    if (delta.value("content", Json("")) == "" && !delta.contains("reasoning_content") &&
-        !delta.contains("tool_calls")) {
+    const bool thinks = delta.contains("reasoning_content") && !hides_thoughts_;
+    if (delta.value("content", Json("")) == "" && !thinks && !delta.contains("tool_calls")) {
       return "";
     }
     Json out = frame(model_);
@@ -206,7 +207,9 @@ class Ollama : public Format {
     Json& place = talk_ ? out["message"] : out;
     if (talk_) place["role"] = "assistant";
     place[talk_ ? "content" : "response"] = content;
-    if (message.contains("reasoning_content")) place["thinking"] = message["reasoning_content"];
+    if (message.contains("reasoning_content") && !hides_thoughts_) {
+      place["thinking"] = message["reasoning_content"];
+    }
     for (const Json& call : message.value("tool_calls", Json::array())) {
       place["tool_calls"].push_back(
           {{"id", call["id"]},
@@ -227,6 +230,7 @@ class Ollama : public Format {
 
   bool talk_;
   bool empty_ = false, unloads_ = false;
+  bool hides_thoughts_ = false;  ///< of models that think though they are told not to
   Json model_;
   std::string reason_ = "stop";
 };
