@@ -23,7 +23,8 @@ static void check(ballast_status status) {
   exit(1);
 }
 
-static void step(ballast_cache *cache, size_t tokens) {
+/* Feeds tokens to all layers; in a replay pass they look at the cache and are not kept. */
+static void feed(ballast_cache *cache, size_t tokens, bool replay) {
   size_t rows = tokens * KV_HEADS * DIM;
   float *keys = malloc(rows * sizeof(float));
   float *values = malloc(rows * sizeof(float));
@@ -34,6 +35,10 @@ static void step(ballast_cache *cache, size_t tokens) {
     fill(keys, rows);
     fill(values, rows);
     fill(queries, rows * GROUP);
+    if (replay) {
+      check(ballast_cache_replay(cache, layer, tokens, keys, values, queries, NULL, out));
+      continue;
+    }
     ballast_heads k = ballast_heads_token_major(keys, BALLAST_F32, tokens, KV_HEADS, DIM);
     ballast_heads v = ballast_heads_token_major(values, BALLAST_F32, tokens, KV_HEADS, DIM);
     ballast_heads q = ballast_heads_token_major(queries, BALLAST_F32, tokens, KV_HEADS * GROUP, DIM);
@@ -60,14 +65,20 @@ int main(void) {
   shape.queries_per_kv_head = GROUP;
   shape.key_dim = DIM;
   ballast_cache_params params = ballast_cache_default_params();
-  params.method = "balancekv:rate=0.25";
+  params.bytes = "1/8"; /* of the exact cache */
 
   ballast_cache *cache;
   check(ballast_cache_new(&shape, &params, &cache));
-  step(cache, PROMPT);
+  feed(cache, PROMPT, false);
   report("prompt", cache);
+  if (ballast_cache_needs_replay(cache)) {
+    for (size_t layer = 0; layer < LAYERS; ++layer) {
+      check(ballast_cache_start_replay(cache, layer, NULL)); /* NULL: better with W_O W_O^T */
+    }
+    feed(cache, PROMPT, true); /* of an engine: the prompt once more */
+  }
   check(ballast_cache_finish_prompt(cache));
-  step(cache, 1);
+  feed(cache, 1, false);
   report("summary", cache);
   ballast_cache_free(cache);
   return 0;

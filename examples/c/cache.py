@@ -1,4 +1,4 @@
-"""The C ABI through ctypes: a cache that summarizes a prompt of 2,000 tokens.
+"""The C ABI through ctypes: a cache of 2,000 tokens in an eighth of its bytes.
 
     python3 cache.py [path of libballast.so.0]
 """
@@ -50,6 +50,10 @@ for name in ("tokens", "entries"):
     function.restype = ctypes.c_size_t
     function.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 lib.ballast_cache_forward.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_void_p] * 4
+lib.ballast_cache_needs_replay.restype = ctypes.c_bool
+lib.ballast_cache_needs_replay.argtypes = [ctypes.c_void_p]
+lib.ballast_cache_start_replay.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+lib.ballast_cache_replay.argtypes = [ctypes.c_void_p] + [ctypes.c_size_t] * 2 + [ctypes.c_void_p] * 5
 lib.ballast_cache_finish_prompt.argtypes = lib.ballast_cache_free.argtypes = [ctypes.c_void_p]
 
 
@@ -58,7 +62,8 @@ def check(status):
         sys.exit("cache.py: " + lib.ballast_last_error().decode())
 
 
-def step(cache, tokens):
+def feed(cache, tokens, replay=False):
+    """Feeds tokens; in a replay pass they look at the cache and are not kept."""
     def heads(count, fill):
         size = tokens * count * DIM
         data = (ctypes.c_float * size)(*([random.gauss(0, 1) for _ in range(size)] if fill else []))
@@ -66,18 +71,24 @@ def step(cache, tokens):
 
     views = [heads(KV_HEADS, True), heads(KV_HEADS, True), heads(KV_HEADS * GROUP, True),
              heads(KV_HEADS * GROUP, False)]
+    if replay:
+        keys, values, queries, out = (data for data, _ in views)
+        return check(lib.ballast_cache_replay(cache, 0, tokens, keys, values, queries, None, out))
     check(lib.ballast_cache_forward(cache, 0, *(ctypes.byref(view) for _, view in views)))
 
 
 shape = lib.ballast_cache_default_shape()
 shape.kv_heads, shape.queries_per_kv_head, shape.key_dim = KV_HEADS, GROUP, DIM
 params = lib.ballast_cache_default_params()
-params.method = b"balancekv:rate=0.25"
+params.bytes = b"1/8"  # of the exact cache
 cache = ctypes.c_void_p()
 check(lib.ballast_cache_new(ctypes.byref(shape), ctypes.byref(params), ctypes.byref(cache)))
-step(cache, PROMPT)
+feed(cache, PROMPT)
+if lib.ballast_cache_needs_replay(cache):
+    check(lib.ballast_cache_start_replay(cache, 0, None))
+    feed(cache, PROMPT, replay=True)  # of an engine: the prompt once more
 check(lib.ballast_cache_finish_prompt(cache))
-step(cache, 1)
+feed(cache, 1)
 print(f"summary: {lib.ballast_cache_tokens(cache, 0)} tokens, "
       f"{lib.ballast_cache_entries(cache, 0)} entries a head")
 lib.ballast_cache_free(cache)

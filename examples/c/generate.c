@@ -1,7 +1,7 @@
-/* Reads a text with a model, keeps a summary of it, and continues it.
+/* Reads a text with a model, keeps its cache in a share of the bytes, and continues it.
  *
  *   cc -std=c99 generate.c -o generate $(pkg-config --cflags --libs ballast)
- *   ./generate model.gguf "Once upon a time" balancekv:rate=0.5 */
+ *   ./generate model.gguf "$(cat story.txt)" 1/8 */
 #include <ballast.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static bool print(const char *text, size_t length, void *user_data) {
 
 int main(int argc, char **argv) {
   if (argc < 3) {
-    fprintf(stderr, "usage: generate MODEL TEXT [METHOD]\n");
+    fprintf(stderr, "usage: generate MODEL TEXT [BYTES]\n");
     return 2;
   }
   ballast_model *model;
@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
   check(ballast_tokenize(model, argv[2], strlen(argv[2]), true, false, tokens, count, &count));
 
   ballast_cache_params params = ballast_cache_default_params();
-  if (argc > 3) params.method = argv[3];
+  if (argc > 3) params.bytes = argv[3];
   ballast_context *context;
   check(ballast_context_new(model, &params, &context));
   check(ballast_context_read(context, tokens, count));

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/fail.h"
@@ -43,7 +44,7 @@ class Partial {
           const std::function<void(const std::string&)>& say);
   ~Partial() {
     if (file_ >= 0) ::close(file_);
-    set_resumable_file("");
+    release();
   }
   Partial(const Partial&) = delete;
   Partial& operator=(const Partial&) = delete;
@@ -63,9 +64,12 @@ class Partial {
 
  private:
   bool is_current() const;
+  /// An interrupt neither names nor removes it.
+  void release();
 
   fs::path path_;
   int file_ = -1;
+  int note_ = -1;  ///< for its removal: where no tag says its content, nothing goes on from it
   std::uintmax_t size_ = 0;
 };
 
@@ -107,8 +111,17 @@ Partial::Partial(const fs::path& to, const std::string& tag,
   struct stat info {};
   ::fstat(file_, &info);
   size_ = static_cast<std::uintmax_t>(info.st_size);
-  if (tag.empty()) clear();
-  set_resumable_file(path_.string());
+  if (tag.empty()) {
+    clear();
+    note_ = note_partial_file(path_.string());
+  } else {
+    set_resumable_file(path_.string());
+  }
+}
+
+void Partial::release() {
+  set_resumable_file("");
+  forget_partial_file(std::exchange(note_, -1));
 }
 
 bool Partial::is_current() const {
@@ -144,12 +157,12 @@ void Partial::clear() {
 void Partial::commit(const fs::path& to) {
   if (::fsync(file_) != 0) fail_to("cannot write", path_, errno);
   if (::rename(path_.c_str(), to.c_str()) != 0) fail_to("cannot create", to, errno);
-  set_resumable_file("");
+  release();
 }
 
 void Partial::discard() {
   ::unlink(path_.c_str());
-  set_resumable_file("");
+  release();
 }
 
 void require_room(const fs::path& to, std::uintmax_t needed) {
@@ -282,7 +295,8 @@ void download(const Download& what) {
     part.check_begin(what.url);
     if (!what.sha256.empty()) check_sum(part.path(), what.sha256, what.to, what.quiet);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::bad_file) part.discard();  // nothing to go on from
+    // There is nothing to go on from.
+    if (error.code() == ErrorCode::bad_file || what.tag.empty()) part.discard();
     throw;
   }
   part.commit(what.to);

@@ -192,8 +192,9 @@ Download look_up(const Reference& ref, const std::string& file, const PullOption
         !answer.header("x-linked-etag").empty()) {
       break;
     }
-    if (!next.starts_with('/') && !next.starts_with(endpoint() + "/")) break;
-    url = next.starts_with('/') ? endpoint() + next : next;
+    const bool relative = next.starts_with('/') && !next.starts_with("//");
+    if (!relative && !next.starts_with(endpoint() + "/")) break;
+    url = relative ? url.substr(0, url.find('/', url.find("://") + 3)) + next : next;
   }
   if (answer.status == 404 && answer.header("x-error-code") == "EntryNotFound") {
     fail(ErrorCode::io, "{}: no file {} in this repository; it has {}", ref.repository, file,

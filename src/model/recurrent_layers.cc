@@ -9,7 +9,7 @@
 namespace ballast {
 namespace {
 
-/// What a convolution reads: the rows of a run, and before them those that its state holds.
+/// The inputs of a convolution: the last rows before a run, from the state, then those of the run.
 struct ConvInputs {
   const Matrix& rows;
   std::size_t begin;     ///< of the run

@@ -177,6 +177,25 @@ class Pull(unittest.TestCase):
             self.fails("pull", f"{REPOSITORY}:Q8_0")
         self.assertEqual([p for p in self.store.rglob("*") if p.is_file()], [])
 
+    def test_of_a_body_without_length_and_tag_nothing_stays(self):
+        self.hub.endless = b"GGUF" * 4096
+        url = f"{self.hub.address}/cdn/{REPOSITORY}/mini-Q8_0.gguf"
+        process = self.start("pull", url, HF_ENDPOINT="http://localhost:1")
+        while not self.parts() or self.parts()[0].stat().st_size < 1000000:
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
+        process.send_signal(2)
+        self.assertNotIn("goes on from there", process.communicate()[1])
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual(self.parts(), [])
+
+    def test_a_path_to_which_a_server_redirects_is_its_own(self):
+        self.hub.renamed["Org/Old-GGUF"] = f"cdn/{REPOSITORY}"
+        url = f"{self.hub.address}/Org/Old-GGUF/mini-Q8_0.gguf"
+        self.works("pull", url, HF_ENDPOINT="http://localhost:1")
+        self.assertTrue(any(p.parent.name.startswith("127.0.0.1")
+                            for p in self.store.rglob("mini-Q8_0.gguf")))
+
     def test_two_processes_share_one_download(self):
         self.hub.slow = 0.05
         first = self.start("pull", f"{REPOSITORY}:Q8_0")

@@ -167,7 +167,8 @@ void add_model(py::module_& m) {
                    Session::load(self.text, path, make_pool(threads)));
              });
            })
-      // What stands before a question: a context and, for a chat, what the template puts around it.
+      // The words of the prompt before and after a question: the context and, for a chat, those of
+      // the template.
       .def("question_form",
            [](PyModel& self, PyContext& context, const std::string& text, bool chat,
               const std::string& system, const std::vector<std::string>& images) {
