@@ -56,6 +56,8 @@ class BallastCache(_Base):  # type: ignore[misc,valid-type]
         options.setdefault("method", "")
         self._options = options
         self._caches: list[_ballast.Cache] = []
+        self._padding: list[int] = []  # tokens before each sequence
+        self._lengths: list[int] = []  # tokens of each layer, with them
         self._finished = False
         self._replaying = False
         self._inverse_norms: dict[int, Any] = {}
@@ -72,8 +74,8 @@ class BallastCache(_Base):  # type: ignore[misc,valid-type]
         return key_states, value_states
 
     def get_seq_length(self, layer_idx: Optional[int] = 0) -> int:
-        """Tokens read."""
-        return self._caches[0].tokens(layer_idx or 0) if self._caches else 0
+        """Tokens read, padding included."""
+        return self._lengths[layer_idx or 0] if self._caches else 0
 
     def get_max_cache_shape(self, *_: Any) -> int:
         return -1
@@ -92,12 +94,14 @@ class BallastCache(_Base):  # type: ignore[misc,valid-type]
         """Forgets all tokens but the first, where the method can."""
         if max_length < 0:
             max_length += self.get_seq_length()
-        for cache in self._caches:
-            cache.truncate(max_length)
+        for cache, padding in zip(self._caches, self._padding):
+            cache.truncate(max(0, max_length - padding))
+        self._lengths = [min(length, max_length) for length in self._lengths]
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Sequences as beam search orders them: copies of those that go on twice."""
         self._caches = [self._caches[int(i)].clone() for i in beam_idx]
+        self._padding = [self._padding[int(i)] for i in beam_idx]
 
     def __len__(self) -> int:
         return self._caches[0].shape.layers if self._caches else 0
@@ -140,23 +144,33 @@ class BallastCache(_Base):  # type: ignore[misc,valid-type]
             key_dim=key.shape[3], value_dim=value.shape[3], scale=scaling, softcap=softcap,
             sliding_windows=windows)
         self._caches = [_ballast.Cache(shape, **self._options) for _ in range(query.shape[0])]
+        self._padding, self._lengths = [0] * query.shape[0], [0] * layers
 
     def _attend(self, module: Any, query: Any, key: Any, value: Any, scaling: Optional[float],
-                softcap: float) -> Any:
+                softcap: float, padding: Optional[list[int]] = None) -> Any:
         if not self._caches:
             self._make(module, query, key, value, scaling, softcap)
+            self._padding = padding or self._padding
+        elif padding is not None and padding != self._padding:
+            raise ValueError(f"padding of {padding} tokens, but the prompt began with {self._padding}")
         batch, heads, tokens, _ = query.shape
         if batch != len(self._caches):
             raise ValueError(f"a batch of {batch}, but the cache is of {len(self._caches)} sequences")
         layer = module.layer_idx
-        out = torch.empty(batch, tokens, heads, value.shape[3], dtype=query.dtype)
+        out = torch.zeros(batch, tokens, heads, value.shape[3], dtype=query.dtype)
+        read = self._lengths[layer]
+        if not self._replaying:
+            self._lengths[layer] += tokens
         for b, cache in enumerate(self._caches):
-            q, k, v = (t[b].transpose(0, 1) for t in (query, key, value))
+            skip = min(tokens, max(0, self._padding[b] - read))
+            if skip == tokens:
+                continue
+            q, k, v = (t[b].transpose(0, 1)[skip:] for t in (query, key, value))
             if self._replaying:
                 q, k, v = (t.float().contiguous() for t in (q, k, v))
                 out[b] = cache.replay(layer, k, v, q, self._inverse_norms.get(layer))
             else:
-                cache.forward(layer, k, v, q, out[b])
+                cache.forward(layer, k, v, q, out[b, skip:])
         return out
 
 
@@ -166,7 +180,8 @@ def attention(module: Any, query: Any, key: Any, value: Any, attention_mask: Any
     """The attention function "ballast": of queries over the BallastCache that update() was called on.
 
     query: (batch, heads, tokens, dim), key and value those of the new tokens alone; returns
-    (batch, tokens, heads, dim). Padding is refused: give sequences of one length.
+    (batch, tokens, heads, dim). A batch may be padded on the left, where transformers passes the
+    mask of tokens on (from 4.53); other padding is refused.
     """
     cache = getattr(_thread, "cache", None)
     if cache is None or _thread.keys is not key:
@@ -174,8 +189,26 @@ def attention(module: Any, query: Any, key: Any, value: Any, attention_mask: Any
     _thread.cache = _thread.keys = None
     if dropout:
         raise ValueError("a cache knows no dropout: call model.eval()")
-    _check_mask(attention_mask, cache.get_seq_length(module.layer_idx) + query.shape[2])
-    return cache._attend(module, query, key, value, scaling, softcap or 0.0), None
+    padding = None
+    if attention_mask is not None and attention_mask.dim() == 2:
+        padding = _padding(attention_mask)
+    else:
+        _check_mask(attention_mask, cache.get_seq_length(module.layer_idx) + query.shape[2])
+    return cache._attend(module, query, key, value, scaling, softcap or 0.0, padding), None
+
+
+def _padding(mask: Any) -> list[int]:
+    """The tokens before each sequence of a mask (batch, tokens)."""
+    seen = mask != 0
+    if bool((seen[:, :-1] & ~seen[:, 1:]).any()) or not bool(seen[:, -1].all()):
+        raise ValueError("the batch is padded within or behind its sequences; pad it on the left: "
+                         "tokenizer.padding_side = 'left'")
+    return [int(n) for n in (~seen).sum(dim=1)]
+
+
+def _token_mask(*_: Any, attention_mask: Any = None, **__: Any) -> Any:
+    """What transformers is to pass to attention(): the mask of tokens as it is."""
+    return attention_mask
 
 
 def _check_mask(mask: Any, tokens: int) -> None:
@@ -313,6 +346,11 @@ def register() -> bool:
     except ImportError:
         return False
     AttentionInterface.register("ballast", attention)
+    try:
+        from transformers import AttentionMaskInterface
+        AttentionMaskInterface.register("ballast", _token_mask)
+    except ImportError:
+        pass  # before 4.53 masks of four dimensions come
     return True
 
 

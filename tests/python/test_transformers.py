@@ -215,7 +215,7 @@ class Generation(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "needs past_key_values=BallastCache"):
             self.model(self.ids, PlainCache())
         padding = torch.ones(1, 300)
-        padding[0, :3] = 0
+        padding[0, 3:6] = 0
         with self.assertRaisesRegex(ValueError, "padded"):
             self.model(self.ids, self.ballast(), attention_mask=padding)
         causal = torch.zeros(2, 1, 4, 4)
