@@ -231,6 +231,9 @@ void GenerateFlags::add_to(CLI::App& app) {
       "Make the last 64 tokens of question and answer less likely; 1: not", "X");
   add("--stop", options.stop, "End before this text; may be repeated", "TEXT")
       ->allow_extra_args(false);
+  app.add_flag("--no-drafts{false}", options.drafts,
+               "Read one token at a time, even where the answer repeats the text; the same answer")
+      ->group("Generation");
 }
 
 GenerateOptions GenerateFlags::parse(std::uint64_t seed) const {

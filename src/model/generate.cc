@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "model/token_reader.h"
 #include "text/answer/answer_text.h"
 
 namespace ballast {
@@ -40,6 +41,7 @@ struct Generation::Impl {
         tokenizer(tokenizer),
         options(options),
         logits(std::move(logits)),
+        reader(engine, sequence, this->options),
         sampler(options.sampling),
         answer(tokenizer,
                {.chat = options.chat || writes_channels(tokenizer),
@@ -52,7 +54,8 @@ struct Generation::Impl {
   Sequence& sequence;
   const Tokenizer tokenizer;
   const GenerateOptions options;
-  std::vector<float> logits;
+  std::vector<float> logits;  ///< of the last token that the sequence has read
+  TokenReader reader;
   Sampler sampler;
   AnswerText answer;
   Generated out;
@@ -65,6 +68,7 @@ struct Generation::Impl {
 
 bool Generation::Impl::end(std::string& text, Finish finish) {
   done = true;
+  reader.forget_drafts();
   out.finish = finish;
   text = answer.finish().text;
   if (answer.stopped()) out.finish = Finish::stop;
@@ -77,16 +81,15 @@ bool Generation::Impl::step(std::string& text) {
   if (done) return false;
   if (out.last_unread) {
     if (out.tokens.size() == options.max_tokens) return end(text, Finish::length);
-    if (sequence.positions_after(1) > engine.model().config().max_positions) {
-      return end(text, Finish::positions);
-    }
-    engine.decode(sequence, out.tokens.back().chosen.token, logits, options.on_attention);
+    if (!reader.read(out.tokens.back().chosen.token)) return end(text, Finish::positions);
+    logits.assign(reader.logits().begin(), reader.logits().end());
+    out.passes = reader.passes();
     out.last_unread = false;
   }
   // The matrix may have more rows than the vocabulary has tokens; the rest has no text.
   const std::size_t known = std::min(logits.size(), tokenizer.size());
   const std::span<const float> chances = std::span(logits).first(known);
-  const TokenChance chosen = sampler.sample(chances, sequence.text());
+  const TokenChance chosen = sampler.sample(chances, reader.text());
   if (tokenizer.is_end(chosen.token) && !options.ignore_end) return end(text, Finish::end);
   out.tokens.push_back({chosen, {}});
   if (options.alternatives > 0) {
@@ -96,6 +99,7 @@ bool Generation::Impl::step(std::string& text) {
   text = answer.push(chosen.token).text;
   out.text += text;
   if (answer.stopped()) {
+    reader.forget_drafts();
     out.finish = Finish::stop;
     done = true;
   }
@@ -122,6 +126,7 @@ const Generated& Generation::run(const std::function<bool(std::string_view)>& on
 void Generation::cancel() {
   if (impl_->done) return;
   impl_->done = true;
+  impl_->reader.forget_drafts();
   impl_->out.finish = Finish::cancelled;
 }
 

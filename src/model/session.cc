@@ -229,7 +229,8 @@ Generation Session::generate(const GenerateOptions& options) {
   return {engine_, sequence_, model_->tokenizer, logits_, own};
 }
 
-void Session::take_in(const Generation& generation) {
+void Session::take_in(Generation& generation) {
+  generation.cancel();
   const Generated& made = generation.result();
   if (made.last_unread) unread_.push_back(made.tokens.back().chosen.token);
   logits_.assign(generation.logits().begin(), generation.logits().end());

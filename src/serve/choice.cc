@@ -113,4 +113,14 @@ Piece Choice::advance(std::span<const float> logits, const TokenTexts* texts) {
   return piece;
 }
 
+std::span<const float> Choice::read(Engine& engine) {
+  if (!reader_) reader_.emplace(engine, *sequence_, options_);
+  reader_->read(next_);
+  return reader_->logits();
+}
+
+void Choice::forget_drafts() {
+  if (reader_) reader_->forget_drafts();
+}
+
 }  // namespace ballast::serve

@@ -10,6 +10,7 @@
 #include "ballast/engine/lookup.h"
 #include "ballast/engine/model.h"
 #include "ballast/engine/sampler.h"
+#include "model/token_reader.h"
 #include "serve/grammar.h"
 #include "serve/job.h"
 #include "serve/token_texts.h"
@@ -32,6 +33,10 @@ class Choice {
   /// To be read next, unless ended.
   Token next() const { return next_; }
   Sequence& sequence() { return *sequence_; }
+  /// Reads next(), alone: drafts may help. The logits are valid until the next call.
+  std::span<const float> read(Engine& engine);
+  /// Call it before anything else is done with the sequence.
+  void forget_drafts();
   /// The prompt and what was made.
   const std::vector<Token>& tokens() const { return past_; }
 
@@ -60,6 +65,7 @@ class Choice {
   Token next_ = kNoToken;
   std::unique_ptr<Sequence> own_;
   Sequence* sequence_;
+  std::optional<TokenReader> reader_;  ///< once read() was called
 };
 
 }  // namespace ballast::serve

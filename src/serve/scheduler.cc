@@ -615,8 +615,6 @@ void Scheduler::advance(Running& r, Choice& choice, std::span<const float> logit
 bool Scheduler::decode() {
   std::vector<Running*> jobs;
   std::vector<Choice*> streams;
-  std::vector<Sequence*> sequences;
-  std::vector<Token> tokens;
   bool began = false;
   for (auto& job : running_) {
     if (!job->active() || job->streams.empty()) continue;
@@ -638,26 +636,16 @@ bool Scheduler::decode() {
       }
       jobs.push_back(job.get());
       streams.push_back(stream.get());
-      sequences.push_back(&sequence);
-      tokens.push_back(stream->next());
     }
   }
   if (streams.empty()) {
     stepped_ = false;
     return began;
   }
-  OnAttention watch;
-  if (std::ranges::any_of(streams, [](Choice* choice) { return choice->lookup.has_value(); })) {
-    watch = [&](const AttentionStep& step) {
-      for (std::size_t i = 0; i < streams.size(); ++i) {
-        if (streams[i]->lookup) streams[i]->lookup->add(sequences[i]->cache(), step, i);
-      }
-    };
-  }
-  Matrix logits;
+  Matrix rows;
+  ConstMatrix logits;
   try {
-    logits = Matrix(streams.size(), engine_.vocabulary());
-    engine_.decode(sequences, tokens, logits.view(), watch);
+    logits = read_next(streams, rows);
   } catch (...) {
     // A step that was broken off has reached some layers and not others: no sequence can go on.
     const std::exception_ptr error = std::current_exception();
@@ -678,6 +666,33 @@ bool Scheduler::decode() {
   return true;
 }
 
+ConstMatrix Scheduler::read_next(std::span<Choice* const> streams, Matrix& rows) {
+  const bool cites =
+      std::ranges::any_of(streams, [](Choice* choice) { return choice->lookup.has_value(); });
+  if (streams.size() == 1 && !cites) {
+    const std::span<const float> row = streams[0]->read(engine_);
+    return {row.data(), 1, row.size()};
+  }
+  std::vector<Sequence*> sequences;
+  std::vector<Token> tokens;
+  for (Choice* choice : streams) {
+    choice->forget_drafts();
+    sequences.push_back(&choice->sequence());
+    tokens.push_back(choice->next());
+  }
+  OnAttention watch;
+  if (cites) {
+    watch = [&](const AttentionStep& step) {
+      for (std::size_t i = 0; i < streams.size(); ++i) {
+        if (streams[i]->lookup) streams[i]->lookup->add(sequences[i]->cache(), step, i);
+      }
+    };
+  }
+  rows = Matrix(streams.size(), engine_.vocabulary());
+  engine_.decode(sequences, tokens, rows.view(), watch);
+  return std::as_const(rows).view();
+}
+
 void Scheduler::finish(Running& r) {
   for (const auto& stream : r.streams) {
     if (!stream->ended()) return;
@@ -686,6 +701,7 @@ void Scheduler::finish(Running& r) {
                        std::move(r.compactions)});
   r.ended = true;
   if (!shares(r.job) || r.job.cache.protocol == Protocol::stream) return;
+  r.streams[0]->forget_drafts();
   std::vector<Token> tokens = r.streams[0]->tokens();
   tokens.resize(r.sequence->tokens());
   keep_beginning(r, std::move(tokens), std::move(r.sequence->cache()), std::move(r.lease));

@@ -73,6 +73,9 @@ class Scheduler {
   void read_again(Running& job, Sequence& sequence, bool ends);
   void prompt_read(Running& job);
   bool decode();
+  /// Each choice reads its next token. The logits are of the choices' last tokens, in `rows` or
+  /// valid until a choice reads.
+  ConstMatrix read_next(std::span<Choice* const> streams, Matrix& rows);
   /// The logits of a choice's last token: it makes the next one, or ends.
   void advance(Running& job, Choice& choice, std::span<const float> logits);
   void finish(Running& job);

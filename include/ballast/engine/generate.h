@@ -28,6 +28,9 @@ struct GenerateOptions {
   bool ignore_end = false;        ///< go on after the model's end tokens
   bool text_start = true;         ///< drop the space that some vocabularies put before a text
   std::size_t alternatives = 0;   ///< likeliest tokens to be reported for each place
+  /// Copies what may come next from the text and reads it in one pass, where that is faster. The
+  /// answer is the same to the bit. Not with on_attention, nor where tokens cannot be taken back.
+  bool drafts = true;
   OnAttention on_attention = {};  ///< is shown every layer's attention of each token made
 };
 
@@ -54,6 +57,8 @@ struct Generated {
   /// Whether the sequence has not read the last token yet: the case unless the model ended the
   /// text. Read it first if the sequence is to go on.
   bool last_unread = false;
+  /// Over the model, for all tokens but the first: fewer than those where drafts were accepted.
+  std::size_t passes = 0;
 };
 
 /// The model's own probability of the least likely token that was chosen; 1 where there is none.

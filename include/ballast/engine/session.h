@@ -120,8 +120,8 @@ class Session {
   /// Begins an answer; ends the prompt first if that has not been done. Nothing else may be done
   /// with the session until take_in().
   Generation generate(const GenerateOptions& options);
-  /// The session goes on after the answer.
-  void take_in(const Generation& generation);
+  /// The session goes on after the answer, which ends here if it has not ended.
+  void take_in(Generation& generation);
 
  private:
   Session(std::shared_ptr<const TextModel> model, Sequence sequence,
