@@ -180,9 +180,9 @@ TEST(Scheduler, KeptBeginningsMakeRoom) {
 
 TEST(Scheduler, MemoryThatEndsInAStepEndsItsAnswersAlone) {
   const TestServer server;
-  auto stream = endless(server, "");
-  const std::size_t logits = TestServer::mini().config().vocabulary * sizeof(float);
-  refused_size = (logits + kAlignment - 1) / kAlignment * kAlignment;  // those of one answer
+  auto stream = endless(server, ""), other = endless(server, "");
+  const std::size_t logits = 2 * TestServer::mini().config().vocabulary * sizeof(float);
+  refused_size = (logits + kAlignment - 1) / kAlignment * kAlignment;  // those of two answers
   EXPECT_THAT(stream->read("insufficient_memory"), HasSubstr("insufficient_memory"));
   EXPECT_EQ(refused_size, 0);
   EXPECT_EQ(server.post("/v1/completions", ask("Grass is")).status, 200);
