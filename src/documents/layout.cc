@@ -97,11 +97,16 @@ bool flows(std::span<const std::string_view> cells) {
   constexpr std::size_t kMany = 8;
   std::size_t go_on = 0;              // lines that begin within a sentence
   bool ends = false, within = false;  // a sentence ends; it does before the end of its line
+  const auto lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  const bool cased = std::ranges::any_of(
+      cells, [&](std::string_view cell) { return std::ranges::any_of(cell, lower); });
   std::string_view before;
   for (std::string_view cell : cells) {
     const auto code = static_cast<UChar32>(next_utf8(cell, 0).code);
-    const bool small = u_islower(code) != 0 || u_charType(code) == U_OTHER_LETTER;
-    go_on += !before.empty() && small && !ends_sentence(before) ? 1u : 0u;
+    const bool small =
+        cased && u_charType(code) != U_OTHER_LETTER ? u_islower(code) != 0 : u_isalpha(code) != 0;
+    const bool open = before.ends_with(',') || before.ends_with(';');  // of verse, too
+    go_on += open || (!before.empty() && small && !ends_sentence(before)) ? 1u : 0u;
     for (std::size_t at = 1; at < cell.size() && !within; ++at) {
       const char last = cell[at - 1];
       const bool latin = cell[at] == ' ' && (last == '.' || last == '!' || last == '?');

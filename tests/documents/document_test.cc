@@ -1,6 +1,7 @@
 // The texts of files by their kinds.
 #include "documents/document.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <string>
@@ -54,7 +55,7 @@ TEST(Document, OtherBytesMayStandBeforeAPdf) {
   EXPECT_EQ(pdf_in("%PDF"), "");
   EXPECT_EQ(pdf_in(std::string("PK\x03\x04\0\0", 6) + pdf + '\0', "a.docx"), "");
   for (std::size_t before : {1000, 1025, 5000, 900000}) {
-    const std::string head = std::string(before, '-') + "\n";
+    const std::string head(before, '\n');
     EXPECT_EQ(pdf_in(head + pdf), pdf) << before;
     EXPECT_EQ(pdf_in(head + pdf, "a.bin"), pdf) << before;
     EXPECT_EQ(pdf_in(head + pdf + '\0', "a.txt"), pdf + '\0') << before;
@@ -63,7 +64,8 @@ TEST(Document, OtherBytesMayStandBeforeAPdf) {
   EXPECT_EQ(pdf_in(far + pdf), "");
   EXPECT_EQ(pdf_in(far + pdf, "a.PDF"), pdf);
   EXPECT_EQ(pdf_in(far + pdf, "", "application/pdf"), pdf);
-  EXPECT_EQ(pdf_in(std::string(2000, 'x') + "\n" + pdf, "about-pdf.md"), "");
+  const std::string prose(2000, 'x');
+  EXPECT_EQ(pdf_in(fmt::format("{}\n{}", prose, pdf), "about-pdf.md"), "");
 }
 
 TEST(Document, WhatIsNoPdfThoughNamedSoIsRefused) {

@@ -97,7 +97,12 @@ TEST(Layout, ShortColumnsOfProseAreNoTable) {
       "the evening.                            behind the wheel and barks at every\n"
       "                                        gull that comes near it. Nobody on\n"
       "                                        board has seen it swim.\n";
-  for (const std::string& page : {english, german, uneven}) {
+  const std::string capitals =
+      "THE TENANT PAYS THE RENT ON THE      THE LANDLORD KEEPS THE ROOF AND\n"
+      "THIRD DAY OF EACH MONTH AND THE      THE WALLS IN GOOD ORDER. HE MAY\n"
+      "DEPOSIT AT ONCE. PETS ARE NOT        ENTER AFTER NOTICE OF ONE DAY\n"
+      "ALLOWED IN THE HOUSE.                AND NOT BEFORE EIGHT.\n";
+  for (const std::string& page : {english, german, uneven, capitals}) {
     EXPECT_EQ(text_with_tables(page), std::nullopt) << page;
   }
   const std::string table = "Pier     Built\nold      1871\nnew      1990\n\n";
