@@ -16,7 +16,7 @@
 #include "ballast/cache.h"
 #include "ballast/engine/gguf.h"
 #include "ballast/engine/safetensors.h"
-#include "formats/families.h"
+#include "model/families/families.h"
 #include "parts.h"
 #include "small_codec.h"
 #include "text/tokenizer/sentencepiece_model.h"

@@ -8,12 +8,12 @@
 #include "ballast/engine/model_config.h"
 #include "base/fail.h"
 #include "base/printable.h"
-#include "formats/check_config.h"
-#include "formats/families.h"
 #include "formats/json.h"
 #include "formats/json_file.h"
 #include "formats/json_text.h"
-#include "formats/rope_scaling.h"
+#include "model/families/check_config.h"
+#include "model/families/families.h"
+#include "model/families/rope_scaling.h"
 
 namespace ballast {
 namespace {

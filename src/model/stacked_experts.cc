@@ -1,4 +1,4 @@
-#include "formats/stacked_experts.h"
+#include "model/stacked_experts.h"
 
 #include <cstring>
 

@@ -7,10 +7,10 @@
 
 #include "ballast/engine/model.h"
 #include "ballast/error.h"
-#include "formats/families.h"
 #include "formats/mutate.h"
-#include "formats/tiny_model.h"
 #include "memory_file.h"
+#include "model/families/families.h"
+#include "model/tiny_model.h"
 #include "temp_dir.h"
 
 namespace ballast {

@@ -1,4 +1,4 @@
-#include "formats/packed_weights.h"
+#include "model/packed_weights.h"
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/fail.h"
-#include "formats/check_config.h"
+#include "model/families/check_config.h"
 
 namespace ballast {
 namespace {

@@ -10,8 +10,8 @@
 #include "ballast/engine/gguf.h"
 #include "ballast/error.h"
 #include "formats/mutate.h"
-#include "formats/rope_scaling.h"
 #include "memory_file.h"
+#include "model/families/rope_scaling.h"
 #include "temp_dir.h"
 
 namespace ballast {

@@ -1,4 +1,4 @@
-#include "formats/families.h"
+#include "model/families/families.h"
 
 #include <algorithm>
 #include <array>

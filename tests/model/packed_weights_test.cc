@@ -1,5 +1,5 @@
 // Matrices of folders whose scales lie beside them, against the formulas of their formats.
-#include "formats/packed_weights.h"
+#include "model/packed_weights.h"
 
 #include <cmath>
 #include <cstdint>

@@ -10,11 +10,11 @@
 #include "base/fail.h"
 #include "base/printable.h"
 #include "base/thread_pool.h"
-#include "formats/families.h"
 #include "formats/json_file.h"
-#include "formats/packed_weights.h"
 #include "formats/quant.h"
-#include "formats/stacked_experts.h"
+#include "model/families/families.h"
+#include "model/packed_weights.h"
+#include "model/stacked_experts.h"
 
 namespace ballast {
 namespace {

@@ -1,4 +1,4 @@
-#include "formats/rope_scaling.h"
+#include "model/families/rope_scaling.h"
 
 #include <algorithm>
 #include <cmath>
