@@ -16,7 +16,7 @@ using namespace ballast;
 
 void unpack_it(std::string_view body) {
   std::string file = "BALLASTP";
-  file.append({'\1', '\0', '\0', '\0'});
+  file.append({'\2', '\0', '\0', '\0'});
   file += body;
   const auto crc = static_cast<std::uint32_t>(
       crc32_z(crc32_z(0, nullptr, 0), reinterpret_cast<const Bytef*>(file.data()), file.size()));

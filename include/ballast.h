@@ -402,7 +402,8 @@ BALLAST_API ballast_status ballast_context_save(const ballast_context* context, 
  */
 BALLAST_API ballast_status ballast_context_save_packed(const ballast_context* context,
                                                        const char* path, const char* size);
-/* params: threads alone counts; NULL: the defaults. */
+/* params: of a packed file, with a method or bytes, what its cache becomes ("1/8" of its bytes);
+ * otherwise threads alone count. NULL: the defaults. */
 BALLAST_API ballast_status ballast_context_load(const ballast_model* model, const char* path,
                                                 const ballast_cache_params* params,
                                                 ballast_context** out);

@@ -28,7 +28,7 @@ namespace ballast {
 /// without the magnitude that these multiply them by.
 struct PackGroup {
   /// Rising, counted among the layers that attend. Layers with a sliding window and others are in
-  /// different groups: of the former only the rows within the window are stored.
+  /// different groups.
   std::vector<std::size_t> layers;
   std::vector<float> mean;  ///< N
   /// For each layer kv_heads blocks of key_dim × key_dim, then kv_heads blocks of value_dim ×
@@ -37,6 +37,11 @@ struct PackGroup {
   std::vector<float> variance;     ///< of the k coefficients y in the calibration, falling
   std::vector<std::int8_t> basis;  ///< k rows of N: Q^T, divided by basis_scale of the row
   std::vector<float> basis_scale;  ///< k
+  /// What rounding left of the first rows of `basis`, in 1/254 of a code: as many rows of N.
+  std::vector<std::int8_t> fine;
+  /// Log scores of a token, as the model's calibration gives them: for each layer and KV head an
+  /// offset, and a row of k weights of the coefficients y. Both empty: there was no calibration.
+  std::vector<float> score_offsets, score_weights;
   std::size_t width() const { return mean.size(); }           ///< N
   std::size_t directions() const { return variance.size(); }  ///< k
 };
@@ -60,7 +65,9 @@ struct PackBasis {
   std::size_t layer_width() const { return kv_heads * (key_dim + value_dim); }
   /// Elements of one layer in PackGroup::metric.
   std::size_t metric_size() const { return kv_heads * (key_dim * key_dim + value_dim * value_dim); }
-  /// Differs where a decoded row differs; presets do not count.
+  /// Whether tokens can be scored from their rows.
+  bool has_scores() const;
+  /// Differs where a decoded row differs; presets and scores do not count.
   std::uint64_t hash() const;
   /// Throws Error, which begins with `name`, on sizes that do not fit together, elements that are
   /// not finite, or a variance or scale that is not positive.
@@ -77,25 +84,28 @@ struct PackBasis {
 
 /// The rows of a text, packed.
 struct PackedRows {
-  /// Tokens at the start and at the end of a text that are stored as bf16.
+  /// Tokens at the start and at the end of a text that are stored nearly exactly.
   static constexpr std::size_t kExactFirst = 4, kExactLast = 8;
   /// Tokens that are coded together.
   static constexpr std::size_t kBlock = 128;
 
-  struct Group {
-    std::size_t first = 0;  ///< token of the first row; 0, or a multiple of kBlock (windows)
-    /// Tokens 0 to 3 (those from `first` on), then the last 8: rows of N, bf16.
-    std::vector<std::uint16_t> exact;
-    /// Tokens between these that lie far from all others, in the metric (attention sinks): rising.
-    /// The basis is rounded to 8 bits, whose error grows with a token's size. At most a 64th.
-    std::vector<std::uint32_t> far;
-    std::vector<std::uint16_t> far_rows;  ///< their rows of N, bf16
-    /// Of each coefficient, how widely it spreads: an index into a fixed scale; 0: it is not
-    /// stored.
+  /// How numbers are coded.
+  struct Code {
+    /// Of each number, how widely it spreads: an index into a fixed scale; 0: it is not stored.
     std::vector<std::uint8_t> spread;
     /// Frequencies of the symbols of each spread, and where their magnitudes are decoded to.
     std::vector<std::byte> tables;
-    std::vector<std::vector<std::byte>> blocks;  ///< kBlock tokens each, the last fewer
+  };
+  struct Group {
+    /// Tokens between the exact ones that lie far from all others, in the metric (attention
+    /// sinks): rising. At most a 64th.
+    std::vector<std::uint32_t> far;
+    /// What the blocks lose of Ms (x - mean) of tokens 0 to 3, of the last 8, then of the far ones,
+    /// in a 16th of the step; 32 elements of a token have one spread.
+    Code exact_code;
+    std::vector<std::byte> exact;
+    Code code;                                   ///< of the k coefficients
+    std::vector<std::vector<std::byte>> blocks;  ///< of kBlock tokens each, the last fewer
   };
 
   std::size_t tokens = 0;
@@ -124,16 +134,13 @@ class PackCodec {
 
   const PackBasis& basis() const { return *basis_; }
 
-  /// `windows`: of each group how many of the last tokens are asked for; 0: all; empty: all of
-  /// every group. The result does not depend on threads. Throws Error on a step that is not
-  /// positive, or an element that is not finite.
-  PackedRows encode(std::size_t tokens, const Rows& rows, float step,
-                    std::span<const std::size_t> windows = {}) const;
+  /// The result does not depend on threads. Throws Error on a step that is not positive, or an
+  /// element that is not finite.
+  PackedRows encode(std::size_t tokens, const Rows& rows, float step) const;
   /// The step with which encode() takes about 1/divisor of the bytes of bf16 rows, within 1%: found
   /// on a sample of the tokens.
-  float step_for(std::size_t tokens, const Rows& rows, double divisor,
-                 std::span<const std::size_t> windows = {}) const;
-  /// x of tokens [first, first + out.rows) of a group; zeros before the group's first token.
+  float step_for(std::size_t tokens, const Rows& rows, double divisor) const;
+  /// x of tokens [first, first + out.rows) of a group.
   void decode(const PackedRows& packed, std::size_t group, std::size_t first,
               MutableMatrix out) const;
 
@@ -170,8 +177,9 @@ void save_packed(const std::filesystem::path& path, const Cache& cache, const Pa
 
 /// The cache of such a file: its tokens as if they had just been read, and with protocol prefill
 /// the prompt ended. `options`: those of the cache to be made; null: of the one that was packed.
-/// Throws Error as PackedFile::parse() does, for a file that was packed with another basis, and for
-/// options of a method that needs queries or scores.
+/// A method whose scores come with the tokens (calibrated) gets them from the rows. Throws Error as
+/// PackedFile::parse() does, for a file that was packed with another basis, for options of a method
+/// that needs queries or a replay pass, and where the basis has no scores.
 Cache unpack(std::span<const std::byte> file, const std::string& name, const PackCodec& codec,
              const CacheOptions* options = nullptr);
 

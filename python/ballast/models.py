@@ -183,8 +183,14 @@ class Model:
         inner.finish_prompt()
         return Context(inner)
 
-    def load(self, path: Union[str, os.PathLike[str]], *, threads: int = 0) -> Context:
-        """The context of a file that this model wrote. It has no logits until it reads."""
+    def load(self, path: Union[str, os.PathLike[str]], *, threads: int = 0, **cache: Any) -> Context:
+        """The context of a file that this model wrote. It has no logits until it reads.
+
+        cache: of a packed file, the keywords of the cache that it becomes, such as bytes=1/8.
+        """
+        if cache:
+            return Context(self._inner.unpack_context(
+                os.fspath(path), self._new({**cache, "threads": threads})))
         return Context(self._inner.load_context(os.fspath(path), threads))
 
     def generate(self, prompt: Text, *, cache: Optional[dict[str, Any]] = None, **options: Any

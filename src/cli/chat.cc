@@ -103,6 +103,7 @@ class Chat {
   explicit Chat(const Options& o)
       : o_(o),
         cache_options_(o.cache.parse()),
+        pack_(o.pack),
         generate_(o.generate.parse(o.cache.seed)),
         text_model_(std::make_shared<const TextModel>(o.model)),
         m_(*text_model_),
@@ -110,17 +111,18 @@ class Chat {
         tools_(tools_of(o)),
         conversation_(m_.tokenizer, o.system, tools_) {
     o.cache.choose(cache_options_, m_.model);
-    check_pack(o.pack, m_.model, cache_options_);
+    check_pack(pack_, m_.model, cache_options_, o.quiet);
     require(cache_options_.protocol == Protocol::prefill || !cache_options_.policy.has("rate"),
             "a conversation in --protocol stream has no known length: give the method a budget in "
             "place of a rate");
     const Policy& policy = cache_options_.policy;
     if (share()) {
-      require(!o.context.empty() && cache_options_.protocol == Protocol::prefill,
+      const bool known = !o.context.empty() || is_packed_cache(o.load_cache);
+      require(known && cache_options_.protocol == Protocol::prefill,
               "a conversation has no known length that {} could be of: give bytes, such as "
               "--cache 256M{}",
               o.cache.cache.empty() ? policy.to_string() : "--cache " + o.cache.cache,
-              o.context.empty() ? ", or a --context" : ", or leave out --protocol stream");
+              known ? ", or leave out --protocol stream" : ", or a --context");
     } else if (policy.has("bytes") && !o.cache.protocol_given && can_stream(policy)) {
       // Exact until the bytes are passed, and bounded from then on, without end where it can be.
       cache_options_.protocol = Protocol::stream;
@@ -289,7 +291,7 @@ class Chat {
     double seconds = 0;
     read_tokens(copy, rest_of(form), o_.quiet, seconds);
     copy.set_form(form);
-    copy.save(path, o_.pack);
+    copy.save(path, pack_);
     if (!o_.quiet) name_written(path);
   }
 
@@ -416,6 +418,7 @@ class Chat {
 
   const Options& o_;
   CacheOptions cache_options_;
+  std::string pack_;  ///< see check_pack()
   GenerateOptions generate_;
   std::shared_ptr<const TextModel> text_model_;
   const TextModel& m_;

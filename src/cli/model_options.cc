@@ -68,20 +68,31 @@ void add_pack_option(CLI::App& app, std::string& pack, const std::string& what) 
   app.add_option("--pack", pack,
                  what +
                      " packs the cache: 1/16, 1/32, 1/64 of its bytes, every token kept, with a "
-                     "little loss that ballast inspect shows; needs a basis, which ballast "
-                     "calibrate makes. off: it goes on to the bit")
+                     "little loss that ballast inspect shows; for that ballast calibrate makes a "
+                     "basis once a model; without one, entries of four bits. off: it goes on to "
+                     "the bit")
       ->type_name("SIZE")
       ->capture_default_str()
       ->group("Cache");
 }
 
-void check_pack(const std::string& pack, const Model& model, const CacheOptions& options) {
+void check_pack(std::string& pack, const Model& model, CacheOptions& options, bool quiet) {
   if (pack == "off") return;
-  pack_preset(model, pack);
+  const bool has_basis = find_pack_codec(model) != nullptr;
+  if (has_basis) pack_preset(model, pack);
   require(options.policy.info().window_policy == WindowPolicy::all,
           "--pack {}: packed caches keep every token, {} does not: leave out {}", pack,
           options.policy.to_string(),
           options.policy.has("bytes") ? "--cache or --memory" : "--method");
+  if (has_basis) return;
+  if (!quiet) {
+    tell(
+        fmt::format("note: the model has no basis to pack with: entries have four bits, a quarter "
+                    "of the bytes; for --pack {}: ballast calibrate -m {}",
+                    pack, model.file().path().string()));
+  }
+  pack = "off";
+  options.key_type = options.value_type = StorageType::q4;
 }
 
 namespace {

@@ -69,7 +69,9 @@ struct CacheFlags {
 /// --pack of a cache that is saved. `what`: the flag or command that saves it.
 void add_pack_option(CLI::App& app, std::string& pack, const std::string& what);
 /// Throws Error unless caches of the model and these options can be packed so; "off" always can.
-void check_pack(const std::string& pack, const Model& model, const CacheOptions& options);
+/// Where the model has no basis for it, says so and makes both what saves bytes without one: "off",
+/// and entries of four bits.
+void check_pack(std::string& pack, const Model& model, CacheOptions& options, bool quiet);
 
 /// Whether a file holds a saved cache, packed or not.
 bool is_saved_cache(const std::string& path);

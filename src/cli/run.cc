@@ -108,6 +108,7 @@ class Runner {
         questions_(std::move(questions)),
         context_(std::move(context)),
         cache_options_(o.cache.parse()),
+        pack_(o.pack),
         generate_(o.generate.parse(o.cache.seed)),
         text_model_(open_model(o, ranks)),
         m_(*text_model_),
@@ -116,7 +117,7 @@ class Runner {
     if (m_.model.layer_share() != nullptr) {
       cache_options_ = options_of_layers(cache_options_, m_.model.file().config(), config());
     }
-    check_pack(o.pack, m_.model, cache_options_);
+    check_pack(pack_, m_.model, cache_options_, o.quiet);
     generate_.alternatives = static_cast<std::size_t>(std::max(0, o.logprobs));
   }
 
@@ -338,7 +339,7 @@ class Runner {
       session = read_prompt(form, tokens, asked);
     }
     if (!o_.save_cache.empty()) {
-      session->save(o_.save_cache, o_.pack);
+      session->save(o_.save_cache, pack_);
       if (!o_.quiet) name_written(o_.save_cache);
     }
     // Each question continues a copy of the cache.
@@ -425,6 +426,7 @@ class Runner {
   std::vector<std::string> questions_;
   Documents context_;
   CacheOptions cache_options_;
+  std::string pack_;  ///< see check_pack()
   GenerateOptions generate_;
   std::optional<QuestionForm> loaded_form_;
   std::vector<LookupHead> lookup_heads_;  ///< with --cite

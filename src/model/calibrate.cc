@@ -121,6 +121,123 @@ Calibration::Layer fit(const Moments& moments, std::size_t heads, double tokens)
   return out;
 }
 
+/// A quarter of the scores of all entries are below it.
+float least_score(const Scoring& scoring, std::size_t layers, std::size_t heads) {
+  std::vector<float> known;
+  for (std::size_t l = 0; l < layers; ++l) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      const std::span<const float> of = scoring.scores(l, h);
+      known.insert(known.end(), of.begin() + kFirst, of.end());
+    }
+  }
+  const auto quarter = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 4);
+  std::ranges::nth_element(known, quarter);
+  return std::max(*quarter, 1e-12f);
+}
+
+/// Tokens of a text that are read together.
+struct Piece {
+  std::vector<Token> tokens;
+  bool held_out = false;  ///< what the steps of packing are found on
+};
+
+/// The pieces of a text. `number`: which text it is; every fourth is held out, or, of one text
+/// (`alone`), every fourth piece.
+void add_pieces(const Model& model, const Tokenizer& tokenizer, std::string_view text,
+                std::size_t number, bool alone, std::vector<Piece>& out) {
+  const std::vector<Token> tokens = tokenizer.encode(text);
+  for (std::size_t begin = 0; begin < tokens.size(); begin += kPiece) {
+    const std::size_t positions = model.config().max_positions;
+    const std::size_t count = std::min({kPiece, tokens.size() - begin, positions / 2});
+    if (count < kPiece / 8) continue;
+    const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(begin);
+    out.push_back({{first, first + static_cast<std::ptrdiff_t>(count)},
+                   (alone ? begin / kPiece : number) % 4 == 1});
+  }
+}
+
+/// Told how far the reading of a text is.
+using Tell = std::function<bool(std::size_t read, std::size_t of)>;
+
+/// Reads each piece twice. Null: stopped.
+std::shared_ptr<const Calibration> calibrate_scores(const Model& model, const Tokenizer& tokenizer,
+                                                    std::span<const Piece> pieces, const Tell& tell,
+                                                    const std::function<void()>& done) {
+  const ModelConfig& c = model.config();
+  const std::size_t heads = c.kv_heads, features = c.width + 2 * heads;
+  Engine engine(model);
+  const ReplayWording wording = replay_wording(tokenizer, true);
+  std::vector<Moments> moments(c.attending().size());
+  std::size_t fitted = 0;
+  float least = 0;  // a quarter of all scores are below it
+  for (const Piece& piece : pieces) {
+    CacheOptions cache_options;
+    cache_options.policy = Policy::parse("replay:bytes=1/8");
+    cache_options.key_type = cache_options.value_type = StorageType::bf16;
+    cache_options.expected_tokens = piece.tokens.size();
+    Sequence sequence(model, cache_options);
+    const std::size_t count = piece.tokens.size() - kFirst;
+    std::vector<Features> layers;
+    for (std::size_t l = 0; l < moments.size(); ++l) layers.emplace_back(features + heads, count);
+    PrefillOptions prefill;
+    prefill.finish_prompt = false;
+    prefill.progress = tell;
+    std::vector<float> row(features);
+    prefill.on_attention = [&](const AttentionStep& step) {
+      for (std::size_t t = 0; t < step.inputs.rows; ++t) {
+        if (step.first + t < kFirst) continue;
+        fill_features(step.inputs[t], step.keys[t], step.values[t], heads, row);
+        for (std::size_t i = 0; i < features; ++i) {
+          layers[step.layer][i][step.first + t - kFirst] = row[i];
+        }
+      }
+    };
+    if (engine.prefill(sequence, piece.tokens, prefill).empty()) return nullptr;
+    done();
+    if (!engine.replay(sequence, {wording, tell})) return nullptr;
+    done();
+    const Scoring& scoring = sequence.cache().scoring();
+    if (least == 0) least = least_score(scoring, moments.size(), heads);
+    for (std::size_t l = 0; l < moments.size(); ++l) {
+      for (std::size_t h = 0; h < heads; ++h) {
+        std::ranges::transform(scoring.scores(l, h).subspan(kFirst),
+                               layers[l][features + h].begin(),
+                               [&](float x) { return std::log(x + least); });
+      }
+      add(layers[l], moments[l]);
+    }
+    fitted += count;
+  }
+  std::vector<Calibration::Layer> layers;
+  for (const Moments& of : moments) layers.push_back(fit(of, heads, static_cast<double>(fitted)));
+  return std::make_shared<Calibration>(calibration_key(model), std::move(layers));
+}
+
+/// Reads each piece once. `scores`: null: tokens will have none. Null: stopped.
+std::shared_ptr<const PackBasis> calibrate_packing(const Model& model, const Tokenizer& tokenizer,
+                                                   std::span<const Piece> pieces,
+                                                   std::shared_ptr<const Calibration> scores,
+                                                   const Tell& tell,
+                                                   const std::function<void()>& done) {
+  Engine engine(model);
+  PackMoments moments(model, std::move(scores));
+  for (const Piece& piece : pieces) {
+    moments.hold_out(piece.held_out);
+    const std::vector<Token> tokens = as_chat(tokenizer, piece.tokens);
+    CacheOptions cache_options;
+    cache_options.policy = Policy::parse("exact");
+    cache_options.key_type = cache_options.value_type = StorageType::bf16;
+    cache_options.expected_tokens = tokens.size();
+    Sequence sequence(model, cache_options);
+    PrefillOptions prefill;
+    prefill.progress = tell;
+    prefill.on_attention = [&](const AttentionStep& step) { moments.see(step); };
+    if (engine.prefill(sequence, tokens, prefill).empty()) return nullptr;
+    done();
+  }
+  return std::make_shared<PackBasis>(moments.fit());
+}
+
 }  // namespace
 
 std::vector<Token> as_chat(const Tokenizer& tokenizer, std::span<const Token> tokens) {
@@ -137,120 +254,38 @@ std::vector<Token> as_chat(const Tokenizer& tokenizer, std::span<const Token> to
 
 Calibrated calibrate(const Model& model, const Tokenizer& tokenizer,
                      const CalibrateOptions& options) {
-  const ModelConfig& c = model.config();
-  const std::size_t heads = c.kv_heads, features = c.width + 2 * heads;
+  std::vector<Piece> scored, packed;
   const bool own = !options.text.empty();
-  std::vector<std::string_view> texts;
-  if (own) texts.push_back(options.text);
-  for (const BuiltInFile& file : calibration_texts()) {
-    if (!own) texts.push_back(file.text());
+  if (own) add_pieces(model, tokenizer, options.text, 0, true, scored);
+  const std::span<const BuiltInFile> texts = calibration_texts();
+  for (std::size_t i = 0; !own && i < texts.size(); ++i) {
+    add_pieces(model, tokenizer, texts[i].text(), i, false, scored);
   }
-  const std::size_t first_other = texts.size();
+  if (options.packing) packed = scored;
   for (const BuiltInFile& file : packing_texts()) {
-    if (!own && options.packing) texts.push_back(file.text());
+    if (!own && options.packing) add_pieces(model, tokenizer, file.text(), 0, false, packed);
   }
-  struct Piece {
-    std::vector<Token> tokens;
-    bool scored = true, held_out = false;
-  };
-  std::vector<Piece> pieces;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    const std::vector<Token> tokens = tokenizer.encode(texts[i]);
-    for (std::size_t begin = 0; begin < tokens.size(); begin += kPiece) {
-      const std::size_t count = std::min({kPiece, tokens.size() - begin, c.max_positions / 2});
-      if (count < kPiece / 8) continue;
-      const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(begin);
-      // Every fourth text of plain English, or piece of a text of the caller's: what the steps of
-      // packing are found on.
-      const std::size_t number = own ? begin / kPiece : i;
-      const bool scored = options.scores && i < first_other;
-      std::vector<Token> piece(first, first + static_cast<std::ptrdiff_t>(count));
-      if (options.packing && own && scored && number % 4 == 0) {  // scored pieces are as they were
-        pieces.push_back({as_chat(tokenizer, piece), false, false});
-      }
-      pieces.push_back({scored ? std::move(piece) : as_chat(tokenizer, piece), scored,
-                        i < first_other && number % 4 == 1});
-    }
-  }
-  double all = 0, done = 0;  // readings
-  for (const Piece& piece : pieces) all += piece.scored ? 2 : 1;
-  const auto tell = [&](std::size_t read, std::size_t of) {
+  const std::string& name = model.file().path().string();
+  require(!scored.empty(), "{}: no text of {} tokens to calibrate on, or too few positions ({})",
+          name, kPiece / 8, model.config().max_positions);
+  require(!options.packing || std::ranges::any_of(packed, &Piece::held_out),
+          "{}: packing wants a text of {} tokens", name, 2 * kPiece);
+  double all = static_cast<double>(packed.size()), done = 0;  // readings
+  if (options.scores) all += 2 * static_cast<double>(scored.size());
+  const Tell tell = [&](std::size_t read, std::size_t of) {
     return !options.progress ||
            options.progress((done + static_cast<double>(read) / static_cast<double>(of)) / all);
   };
-  Engine engine(model);
-  const ReplayWording wording = replay_wording(tokenizer, true);
-  std::vector<Moments> moments(c.attending().size());
-  std::unique_ptr<PackMoments> packed;
-  if (options.packing) packed = std::make_unique<PackMoments>(model);
-  require(!pieces.empty(), "{}: no text of {} tokens to calibrate on, or too few positions ({})",
-          model.file().path().string(), kPiece / 8, c.max_positions);
-  require(!options.packing || std::ranges::any_of(pieces, &Piece::held_out),
-          "{}: packing wants a text of {} tokens", model.file().path().string(), 2 * kPiece);
-  std::size_t fitted = 0;
-  float least = 0;  // a quarter of all scores are below it
-  for (const auto& [tokens, is_scored, held_out] : pieces) {
-    if (packed) packed->hold_out(held_out);
-    CacheOptions cache_options;
-    cache_options.policy = Policy::parse(is_scored ? "replay:bytes=1/8" : "exact");
-    cache_options.key_type = cache_options.value_type = StorageType::bf16;
-    cache_options.expected_tokens = tokens.size();
-    Sequence sequence(model, cache_options);
-    std::vector<Features> layers;
-    const std::size_t count = tokens.size() - kFirst;
-    for (std::size_t l = 0; is_scored && l < moments.size(); ++l) {
-      layers.emplace_back(features + heads, count);
-    }
-    PrefillOptions prefill;
-    prefill.finish_prompt = false;
-    prefill.progress = tell;
-    std::vector<float> row(features);
-    prefill.on_attention = [&](const AttentionStep& step) {
-      if (packed) packed->see(step);
-      for (std::size_t t = 0; is_scored && t < step.inputs.rows; ++t) {
-        if (step.first + t < kFirst) continue;
-        fill_features(step.inputs[t], step.keys[t], step.values[t], heads, row);
-        for (std::size_t i = 0; i < features; ++i) {
-          layers[step.layer][i][step.first + t - kFirst] = row[i];
-        }
-      }
-    };
-    if (engine.prefill(sequence, tokens, prefill).empty()) return {};
-    ++done;
-    if (!is_scored) continue;
-    if (!engine.replay(sequence, {wording, tell})) return {};
-    ++done;
-    const Cache& cache = sequence.cache();
-    if (least == 0) {
-      std::vector<float> known;
-      for (std::size_t l = 0; l < moments.size(); ++l) {
-        for (std::size_t h = 0; h < heads; ++h) {
-          const std::span<const float> of = cache.scoring().scores(l, h);
-          known.insert(known.end(), of.begin() + kFirst, of.end());
-        }
-      }
-      const auto quarter = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 4);
-      std::ranges::nth_element(known, quarter);
-      least = std::max(*quarter, 1e-12f);
-    }
-    for (std::size_t l = 0; l < moments.size(); ++l) {
-      for (std::size_t h = 0; h < heads; ++h) {
-        const std::span<const float> of = cache.scoring().scores(l, h).subspan(kFirst);
-        std::ranges::transform(of, layers[l][features + h].begin(),
-                               [&](float x) { return std::log(x + least); });
-      }
-      add(layers[l], moments[l]);
-    }
-    fitted += count;
-  }
+  const auto next = [&] { ++done; };
   Calibrated out;
-  if (packed) out.packing = std::make_shared<PackBasis>(packed->fit());
   if (options.scores) {
-    std::vector<Calibration::Layer> layers;
-    for (const Moments& of : moments) {
-      layers.push_back(fit(of, heads, static_cast<double>(fitted)));
-    }
-    out.scores = std::make_shared<Calibration>(calibration_key(model), std::move(layers));
+    out.scores = calibrate_scores(model, tokenizer, scored, tell, next);
+    if (out.scores == nullptr) return {};
+  }
+  if (options.packing) {
+    const auto scores = options.scores ? out.scores : find_calibration(model);
+    out.packing = calibrate_packing(model, tokenizer, packed, scores, tell, next);
+    if (out.packing == nullptr) return {};
   }
   return out;
 }

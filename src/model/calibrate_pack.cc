@@ -65,7 +65,8 @@ std::vector<double> mean_turned(const std::vector<double>& c, std::size_t dim, R
 
 }  // namespace
 
-PackMoments::PackMoments(const Model& model) : model_(model), shape_(model.cache_shape()) {
+PackMoments::PackMoments(const Model& model, std::shared_ptr<const Calibration> scores)
+    : model_(model), scores_(std::move(scores)), shape_(model.cache_shape()) {
   require(model.layer_share() == nullptr, ErrorCode::unsupported,
           "{}: packing is calibrated by one process", model.file().path().string());
   const ModelConfig& c = model.config();
@@ -76,7 +77,7 @@ PackMoments::PackMoments(const Model& model) : model_(model), shape_(model.cache
   basis_.value_dim = shape_.value_dim;
   group_of_.resize(shape_.layers);
   const std::size_t width = basis_.layer_width();
-  // Layers that slide and others are never in one group: of the former a file has fewer rows.
+  // Layers that slide and others are never in one group: their metrics differ.
   for (const bool slides : {false, true}) {
     std::vector<std::size_t> layers;
     for (std::size_t l = 0; l < shape_.layers; ++l) {
@@ -92,7 +93,8 @@ PackMoments::PackMoments(const Model& model) : model_(model), shape_(model.cache
         group.pack.layers.push_back(layers[i]);
         group_of_[layers[i]] = groups_.size() - 1;
       }
-      group.moments = Covariance(group.pack.layers.size() * width);
+      group.moments = Covariance(group.pack.layers.size() *
+                                 (width + (scores_ != nullptr ? basis_.kv_heads : 0)));
     }
   }
   queries_.assign(shape_.layers * shape_.kv_heads,
@@ -110,9 +112,13 @@ void PackMoments::see(const AttentionStep& step) {
   Group& group = groups_[group_of_[step.layer]];
   const std::vector<std::size_t>& layers = group.pack.layers;
   if (step.layer == layers.front()) group.rows = Matrix(count, group.moments.width());
-  const std::size_t at =
-      static_cast<std::size_t>(std::ranges::find(layers, step.layer) - layers.begin()) *
-      basis_.layer_width();
+  const auto place =
+      static_cast<std::size_t>(std::ranges::find(layers, step.layer) - layers.begin());
+  const std::size_t at = place * basis_.layer_width();
+  Matrix scores(step.keys.rows, scores_ != nullptr ? shape_.kv_heads : 0);
+  if (scores_ != nullptr) {
+    scores_->score(step.layer, step.inputs, step.keys, step.values, scores.view());
+  }
   Matrix queries(step.queries.rows, step.queries.cols);
   parallel_for(step.keys.rows, [&](std::size_t t) {
     std::vector<float> table(2 * rotary.frequencies.size());
@@ -125,6 +131,8 @@ void PackMoments::see(const AttentionStep& step) {
     std::ranges::copy(step.keys[t], row.begin());
     std::ranges::copy(step.values[t], row.begin() + static_cast<std::ptrdiff_t>(keys));
     if (!table.empty()) rotate(turn, table, key_dim, row.first(keys));
+    const auto log_scores = group.rows[t - skipped].subspan(width(group) + place * scores.cols());
+    for (std::size_t h = 0; h < scores.cols(); ++h) log_scores[h] = std::log(scores[t][h]);
   });
   const std::size_t first_query = step.first < kFirstQuery ? kFirstQuery - step.first : 0;
   if (queries.rows() > first_query) {
@@ -156,10 +164,10 @@ std::size_t PackMoments::directions(const Group& group) const {
   // A byte an element of the basis: 3% of the weights, within what a sixteenth of the bytes needs
   // and what it could use.
   std::size_t all = 0;
-  for (const Group& one : groups_) all += one.moments.width();
+  for (const Group& one : groups_) all += this->width(one);
   CacheOptions none;
   none.policy = Policy::parse("exact");
-  const std::size_t weights = model_.estimate(none, 1).weights, width = group.moments.width();
+  const std::size_t weights = model_.estimate(none, 1).weights, width = this->width(group);
   return std::clamp(weights / 100 * 3 / all, width / 6, width / 2);
 }
 
@@ -228,7 +236,7 @@ PackBasis PackMoments::fit() {
     const PackCodec codec(std::move(before));
     const auto rows = [&](std::size_t g, std::size_t first, MutableMatrix out) {
       for (std::size_t t = 0; t < out.rows; ++t) {
-        const auto* from = &groups_[g].held[(first + t) * out.cols];
+        const auto* from = &groups_[g].held[(first + t) * groups_[g].moments.width()];
         std::transform(from, from + out.cols, out.row(t), from_bf16);
       }
     };

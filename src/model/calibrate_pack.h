@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "ballast/engine/calibration.h"
 #include "ballast/engine/model.h"
 #include "ballast/pack.h"
 #include "model/covariance.h"
@@ -14,8 +15,9 @@ namespace ballast {
 
 class PackMoments {
  public:
-  /// Throws Error if the model's layers are divided among processes.
-  explicit PackMoments(const Model& model);
+  /// `scores`: what tokens are to be scored like from their rows; null: they are not. Throws Error
+  /// if the model's layers are divided among processes.
+  explicit PackMoments(const Model& model, std::shared_ptr<const Calibration> scores = nullptr);
 
   /// The texts that follow teach the transform, or, `held_out`, what the steps of presets are found
   /// on: text that the transform has not seen. It teaches at the end.
@@ -31,15 +33,20 @@ class PackMoments {
  private:
   struct Group {
     PackGroup pack;
-    Covariance moments{0};
-    Matrix rows;                      ///< of the chunk that is being read
+    Covariance moments{0};            ///< of x and the log scores of a token
+    Matrix rows;                      ///< these, of the chunk that is being read
     std::vector<std::uint16_t> held;  ///< rows of bf16
   };
 
   std::size_t directions(const Group& group) const;
   void find_metric(PackGroup& group, const Covariance& moments) const;
 
+  std::size_t width(const Group& group) const {
+    return group.pack.layers.size() * basis_.layer_width();
+  }
+
   const Model model_;
+  std::shared_ptr<const Calibration> scores_;
   CacheShape shape_;
   bool holds_out_ = false;
   PackBasis basis_;

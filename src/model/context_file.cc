@@ -170,6 +170,7 @@ SavedContext describe_context(const std::filesystem::path& path, const Model& mo
     require(packed.basis == pack_codec_of(model)->basis().hash(),
             "{}: packed with another basis than the one of the model: read the text again",
             path.string());
+    out.packed = true;
     out.tokens = packed.tokens;
     out.options = packed.options;
     out.bytes = out.exact_bytes = size_of(packed, packed.options);

@@ -25,8 +25,9 @@ class Covariance {
   std::vector<float> mean() const;
   /// Mean product of elements [begin, begin + count), not about their mean: count × count.
   std::vector<double> second_moments(std::size_t begin, std::size_t count) const;
-  /// About the mean, width × width. Throws Error where there are no tokens.
-  Matrix covariance() const;
+  /// About the mean, of elements [begin, begin + count) with the first `others`: count × others.
+  /// Throws Error where there are no tokens.
+  Matrix covariance(std::size_t begin, std::size_t count, std::size_t others) const;
 
  private:
   std::size_t width_ = 0, tokens_ = 0;
@@ -35,9 +36,10 @@ class Covariance {
   Matrix products_;           ///< of them; upper triangle
 };
 
-/// Fills what covariances say: mean, variance, basis and its scales, for `directions` coefficients
-/// (as many as there are elements, at most). `group` has its layers and metric. `start`: see
-/// leading_eigenvectors(). Returns the eigenvectors before they were rounded.
+/// Fills what covariances say: mean, variance, basis, its scales and fine rows, for `directions`
+/// coefficients (as many as there are elements, at most). `group` has its layers and metric.
+/// Elements of `covariance` behind those of the group are log scores: their weights are filled,
+/// too. `start`: see leading_eigenvectors(). Returns the eigenvectors before they were rounded.
 Matrix fit_group(const Covariance& covariance, const PackBasis& of, std::size_t directions,
                  PackGroup& group, const Matrix* start = nullptr);
 

@@ -15,7 +15,7 @@
 
 // The file of a basis is little-endian, without padding.
 //
-//   8 bytes, u32     magic BALLASTB, version 1
+//   8 bytes, u32     magic BALLASTB, version 2
 //   text             key of the model
 //   4 × u64          layers, kv_heads, key_dim, value_dim
 //   u64              groups; each:
@@ -25,13 +25,16 @@
 //     u64              directions k
 //     f32[=k], f32[=k] variances, scales of the basis
 //     i8[=k·N]         basis
+//     u64, i8[=r·N]    r fine rows
+//     u64              s: scores, 0 or layers · KV heads
+//     f32[=s], f32[=s·k]  their offsets, their weights
 //   u64              presets; each: u32 divisor, f32 step, f32 loss
 //   u32              CRC-32 of all bytes before it
 namespace ballast {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'B', 'A', 'L', 'L', 'A', 'S', 'T', 'B'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kMostDim = 4096;  // of a head
 
 template <typename T>
@@ -96,8 +99,13 @@ std::uint64_t PackBasis::hash() const {
     add_all(hash, group.variance);
     add_all(hash, group.basis);
     add_all(hash, group.basis_scale);
+    add_all(hash, group.fine);
   }
   return hash.value();
+}
+
+bool PackBasis::has_scores() const {
+  return std::ranges::none_of(groups, [](const PackGroup& g) { return g.score_offsets.empty(); });
 }
 
 void PackBasis::check(const std::string& name) const {
@@ -114,15 +122,21 @@ void PackBasis::check(const std::string& name) const {
       found[layer] = true;
     }
     const std::size_t n = group.layers.size() * layer_width(), k = group.directions();
+    const std::size_t scores = group.score_offsets.size();
     require(std::ranges::is_sorted(group.layers) && n > 0 && group.mean.size() == n &&
                 group.metric.size() == group.layers.size() * metric_size() && k > 0 && k <= n &&
-                group.basis_scale.size() == k && group.basis.size() == k * n,
+                group.basis_scale.size() == k && group.basis.size() == k * n &&
+                group.fine.size() % n == 0 && group.fine.size() <= k * n &&
+                (scores == 0 || scores == group.layers.size() * kv_heads) &&
+                group.score_weights.size() == scores * k,
             "{}: a group of {} layers has sizes that do not fit together", name,
             group.layers.size());
     require(first_not_finite(group.mean) == n &&
                 first_not_finite(group.metric) == group.metric.size() &&
                 std::ranges::all_of(group.variance, positive) &&
-                std::ranges::all_of(group.basis_scale, positive),
+                std::ranges::all_of(group.basis_scale, positive) &&
+                first_not_finite(group.score_offsets) == scores &&
+                first_not_finite(group.score_weights) == scores * k,
             "{}: an element is not finite, or a variance or scale not positive", name);
   }
   require(std::ranges::count(found, true) == static_cast<std::ptrdiff_t>(layers),
@@ -155,6 +169,11 @@ void PackBasis::save(const std::filesystem::path& path) const {
     out.put_all<float>(group.variance);
     out.put_all<float>(group.basis_scale);
     out.put_all<std::int8_t>(group.basis);
+    out.put<std::uint64_t>(group.fine.size() / group.width());
+    out.put_all<std::int8_t>(group.fine);
+    out.put<std::uint64_t>(group.score_offsets.size());
+    out.put_all<float>(group.score_offsets);
+    out.put_all<float>(group.score_weights);
   }
   out.put<std::uint64_t>(presets.size());
   for (const PackPreset& preset : presets) {
@@ -218,6 +237,13 @@ PackBasis PackBasis::parse(std::span<const std::byte> bytes, const std::string& 
     in.get_all<float>(group.variance);
     in.get_all<float>(group.basis_scale);
     in.get_all<std::int8_t>(group.basis);
+    group.fine.resize(in.get_count(in.left() / width, "the number of fine rows") * group.width());
+    in.get_all<std::int8_t>(group.fine);
+    const std::size_t most_scores = in.left() / sizeof(float) / (1 + k);
+    group.score_offsets.resize(in.get_count(most_scores, "the number of scores"));
+    group.score_weights.resize(group.score_offsets.size() * k);
+    in.get_all<float>(group.score_offsets);
+    in.get_all<float>(group.score_weights);
   }
   out.presets.resize(in.get_count(in.left() / 12, "the number of presets"));
   for (PackPreset& preset : out.presets) {

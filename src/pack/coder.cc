@@ -280,4 +280,136 @@ void PackDecoder::decode(std::span<const std::byte> bytes, std::size_t tokens,
           kDamaged);
 }
 
+namespace {
+
+/// Rounds coefficients of one spread: a dead zone about 0, and steps whose edges lie a little
+/// outwards, as the density falls.
+class Quantizer {
+ public:
+  Quantizer(std::uint8_t spread, float step) : inverse_(1 / step) {
+    constexpr double kOutwards = 0.0578;
+    const double steps = pack_spread::steps(spread);
+    dead_ = static_cast<float>(0.5 + kOutwards * (1.5 + std::min(6.0, 1.2 / steps)));
+    edge_ = static_cast<float>(0.5 + kOutwards * std::min(2.0, 1 / steps));
+  }
+  float in_steps(float y) const {
+    return std::min(std::fabs(y) * inverse_, static_cast<float>(kMostPacked));
+  }
+  std::int32_t magnitude(float steps) const {
+    if (!(steps >= dead_)) return 0;
+    return std::min(std::max(1, static_cast<std::int32_t>(steps - edge_ + 1.0f)), kMostPacked);
+  }
+  std::int32_t operator()(float y) const {
+    const std::int32_t m = magnitude(in_steps(y));
+    return y < 0 ? -m : m;
+  }
+
+ private:
+  float inverse_, dead_, edge_;
+};
+
+}  // namespace
+
+PackPlan PackPlan::of(std::span<const float> known, ConstMatrix samples, float step) {
+  constexpr double kKnown = 16;  // samples that a variance counts as
+  PackPlan out;
+  const std::size_t k = samples.cols;
+  const double weight = known.empty() ? 0 : kKnown;
+  out.spreads.resize(k);
+  std::vector<double> sums(k);
+  for (std::size_t t = 0; t < samples.rows; ++t) {
+    for (std::size_t i = 0; i < k; ++i) sums[i] += double{samples[t][i]} * samples[t][i];
+  }
+  struct Seen {
+    std::array<std::uint64_t, PackTable::kClasses> classes{};
+    std::array<double, 3> less{};
+    std::array<std::uint64_t, 3> count{};
+    double more_bits = 0;
+  };
+  std::array<Seen, pack_spread::kCount> seen{};
+  for (std::size_t i = 0; i < k; ++i) {
+    const double before = known.empty() ? 0 : weight * double{known[i]};
+    const double variance = (sums[i] + before) / (static_cast<double>(samples.rows) + weight);
+    const std::uint8_t spread = pack_spread::of(std::sqrt(variance) / double{step});
+    out.spreads[i] = spread;
+    if (spread == pack_spread::kNone) continue;
+    const Quantizer quantizer(spread, step);
+    Seen& of = seen[spread];
+    for (std::size_t t = 0; t < samples.rows; ++t) {
+      const float steps = quantizer.in_steps(samples[t][i]);
+      const std::int32_t q = quantizer.magnitude(steps);
+      const PackClass c = pack_class(spread, static_cast<std::uint32_t>(q));
+      ++of.classes[c.number];
+      of.more_bits += static_cast<double>(c.more_bits);
+      if (q == 0) continue;
+      const std::size_t which = std::min(q, 3) - 1;
+      of.less[which] += double{static_cast<float>(q)} - double{steps};
+      ++of.count[which];
+    }
+  }
+  for (std::size_t s = 0; s < seen.size(); ++s) {
+    if (std::ranges::find(out.spreads, s) == out.spreads.end() || s == pack_spread::kNone) continue;
+    PackTable& table = out.tables[s];
+    table = PackTable::of(static_cast<std::uint8_t>(s), seen[s].classes);
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (seen[s].count[i] == 0) continue;
+      const double less = seen[s].less[i] / static_cast<double>(seen[s].count[i]);
+      table.less[i] = static_cast<std::int8_t>(std::clamp(std::round(256 * less), -127.0, 127.0));
+    }
+    for (std::size_t c = 0; c < PackTable::kClasses; ++c) {
+      out.bits += static_cast<double>(seen[s].classes[c]) *
+                  (PackTable::kBits - std::log2(static_cast<double>(table.frequency[c])));
+    }
+    out.bits += seen[s].more_bits;
+  }
+  return out;
+}
+
+PackedRows::Code PackPlan::code() const {
+  MemoryWriter out;
+  for (const PackTable& table : tables) {
+    if (table.frequency[0] != 0) table.save(out);
+  }
+  return {spreads, std::move(out.bytes)};
+}
+
+PackTables PackPlan::tables_of(const PackedRows::Code& code) {
+  std::array<bool, pack_spread::kCount> used{};
+  for (std::uint8_t spread : code.spread) used[spread] = true;
+  PackTables out{};
+  ByteReader in(code.tables, "packed rows");
+  for (std::size_t s = pack_spread::kLeast; s < used.size(); ++s) {
+    if (used[s]) out[s] = PackTable::load(in);
+  }
+  require(in.left() == 0, "packed rows: {} bytes too many of tables", in.left());
+  return out;
+}
+
+std::vector<std::int32_t> PackPlan::integers(ConstMatrix rows, float step) const {
+  std::vector<std::int32_t> out(rows.cols * rows.rows);
+  for (std::size_t i = 0; i < rows.cols; ++i) {
+    if (spreads[i] == pack_spread::kNone) continue;
+    const Quantizer quantizer(spreads[i], step);
+    for (std::size_t t = 0; t < rows.rows; ++t) out[i * rows.rows + t] = quantizer(rows[t][i]);
+  }
+  return out;
+}
+
+Matrix pack_values(std::span<const std::int32_t> integers, std::size_t rows,
+                   std::span<const std::uint8_t> spreads, const PackTables& tables, float step) {
+  Matrix out(rows, spreads.size());
+  for (std::size_t c = 0; c < spreads.size(); ++c) {
+    const PackTable& table = tables[spreads[c]];
+    for (std::size_t t = 0; t < rows; ++t) {
+      const std::int32_t q = integers[c * rows + t];
+      if (q == 0) continue;
+      const std::int32_t magnitude = std::abs(q);
+      const float less = table.less[static_cast<std::size_t>(std::min(magnitude, 3) - 1)];
+      const float at = (static_cast<float>(magnitude) - less / 256.0f) * step;
+      out[t][c] = q < 0 ? -at : at;
+    }
+  }
+  return out;
+}
+
 }  // namespace ballast

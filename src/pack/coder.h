@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "ballast/matrix.h"
+#include "ballast/pack.h"
 #include "ballast/serialize.h"
 
 namespace ballast {
@@ -76,5 +78,27 @@ class PackDecoder {
   std::vector<Slots> slots_;
   std::array<std::uint8_t, pack_spread::kCount> slots_of_{};
 };
+
+/// Numbers of different spreads that are rounded with one step.
+struct PackPlan {
+  std::vector<std::uint8_t> spreads;  ///< of each number
+  PackTables tables{};
+  double bits = 0;  ///< that the numbers it was made from take
+
+  /// From samples of each number, a row each. `variance`: of each number as the calibration saw it,
+  /// which counts as some samples more; empty: the samples alone say.
+  static PackPlan of(std::span<const float> variance, ConstMatrix samples, float step);
+
+  PackedRows::Code code() const;
+  /// Throws Error where tables are missing or do not add up.
+  static PackTables tables_of(const PackedRows::Code& code);
+
+  /// The integers of rows of numbers, number by number.
+  std::vector<std::int32_t> integers(ConstMatrix rows, float step) const;
+};
+
+/// What such integers stand for: rows of as many numbers as there are spreads.
+Matrix pack_values(std::span<const std::int32_t> integers, std::size_t rows,
+                   std::span<const std::uint8_t> spreads, const PackTables& tables, float step);
 
 }  // namespace ballast

@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "attention/rotary.h"
 #include "ballast/pack.h"
 #include "base/fail.h"
 #include "base/output_file.h"
 #include "base/thread_pool.h"
+#include "pack/products.h"
+#include "simd/vector_math.h"
 
 // The file of a packed cache is little-endian, without padding.
 //
-//   8 bytes, u32     magic BALLASTP, version 1
+//   8 bytes, u32     magic BALLASTP, version 2
 //   u32, f32, f32    preset: divisor, step, loss
 //   u64, u64, bytes  sizes before and after zlib; zlib of Cache::to_bytes() of an empty cache of
 //   the
@@ -21,20 +24,19 @@
 //                    PackedRows::save()
 //     u64, f32, u64    tokens, step, hash of the basis
 //     u64              groups; each:
-//       u64              first token
-//       u32, bytes       zlib: u8[=k] spreads; for each spread that occurs, rising, a table:
-//                        u16[17] frequencies, i8[3] what decoding takes from magnitudes
-//       u16              exact tokens: bf16 rows
-//       u32, u32[], u16  far tokens: count, which, bf16 rows
-//       u32[=blocks]     sizes of the blocks
-//       bytes            the blocks
+//       u32, u32[]       far tokens: count, which
+//       2 × u32, bytes   zlib: u8 spread of each number; for each spread that occurs, rising, a
+//                        table: u16[17] frequencies, i8[3] what decoding takes from magnitudes.
+//                        The numbers of exact tokens, then the k coefficients of others
+//       u32[]            sizes of the exact tokens and the blocks
+//       bytes            these
 //                    with recurrent layers: RecurrentStates::save()
 //   u32              CRC-32 of all bytes before it
 namespace ballast {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'B', 'A', 'L', 'L', 'A', 'S', 'T', 'P'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 std::uint32_t crc_of(std::span<const std::byte> bytes) {
   return static_cast<std::uint32_t>(
@@ -94,8 +96,7 @@ class KeyTurner {
 /// The rows of a cache that has every token.
 class CacheRows {
  public:
-  explicit CacheRows(const Cache& cache)
-      : cache_(cache), turner_(cache.shape(), cache.options(), true) {
+  explicit CacheRows(const Cache& cache) : turner_(cache.shape(), cache.options(), true) {
     const CacheShape& shape = cache.shape();
     const std::size_t tokens = cache.tokens();
     require(cache.joined_tokens() == 0, "joined documents are not packed: pack each of them");
@@ -141,9 +142,8 @@ class CacheRows {
   }
 
  private:
-  const Cache& cache_;
-  KeyTurner turner_;
   std::vector<std::vector<Segment>> heads_;  ///< layer by layer
+  KeyTurner turner_;
 };
 
 /// The file up to its rows, and a reader of the rest.
@@ -264,56 +264,149 @@ void save_packed(const std::filesystem::path& path, const Cache& cache, const Pa
   file.commit();
 }
 
+namespace {
+
+/// Scores of tokens from their rows: what the calibration of the model gives, as far as rows tell.
+class PackScores {
+ public:
+  /// Throws Error if the basis has none. It stays longer.
+  explicit PackScores(const PackBasis& basis);
+  /// Of rows x of a group: a row each, with a score for each of its layers and KV heads.
+  Matrix of(std::size_t group, ConstMatrix rows) const;
+
+ private:
+  const PackBasis& basis_;
+  std::vector<Matrix> weights_;              ///< of each group: layers · KV heads × N
+  std::vector<std::vector<float>> offsets_;  ///< for rows that are not about the mean
+};
+PackScores::PackScores(const PackBasis& basis) : basis_(basis) {
+  require(basis.has_scores(), ErrorCode::unsupported,
+          "the basis for packing has no scores, by which a part of the entries could be chosen: "
+          "make it anew with: ballast calibrate");
+  for (const PackGroup& group : basis.groups) {
+    const std::size_t n = group.width(), k = group.directions();
+    Matrix& weights = weights_.emplace_back(group.score_offsets.size(), n);
+    std::vector<float>& offsets = offsets_.emplace_back(group.score_offsets);
+    kernels::PackBlocks metric;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < 2 * group.layers.size(); ++i) {
+      const std::size_t dim = i % 2 == 0 ? basis.key_dim : basis.value_dim;
+      for (std::size_t h = 0; h < basis.kv_heads; ++h, at += dim * dim) {
+        metric.add(dim, std::span(group.metric).subspan(at, dim * dim));
+      }
+    }
+    parallel_for(weights.rows(), [&](std::size_t s) {
+      std::vector<float> row(n);
+      for (std::size_t i = 0; i < k; ++i) {
+        const float factor = group.score_weights[s * k + i] * group.basis_scale[i];
+        for (std::size_t c = 0; c < n; ++c) row[c] = group.basis[i * n + c];
+        kernels::axpy(factor, row, weights[s]);
+      }
+      metric.apply(weights.view().slice(s, 1), {}, {});
+      offsets[s] -= kernels::dot(weights[s], group.mean);
+    });
+  }
+}
+
+Matrix PackScores::of(std::size_t group, ConstMatrix rows) const {
+  const Matrix& weights = weights_.at(group);
+  Matrix out(rows.rows, weights.rows());
+  parallel_for(rows.rows, [&](std::size_t t) {
+    for (std::size_t s = 0; s < weights.rows(); ++s) {
+      const float log_score = offsets_[group][s] + kernels::dot(weights[s], rows[t]);
+      out[t][s] = std::exp(std::clamp(log_score, -40.0f, 40.0f));
+    }
+  });
+  return out;
+}
+
+/// Unpacks some tokens at a time.
+class Unpacker {
+ public:
+  /// `chunk`: tokens at most.
+  Unpacker(const PackedRows& packed, const PackCodec& codec, const Cache& cache, std::size_t chunk)
+      : packed_(packed), codec_(codec), turner_(cache.shape(), cache.options(), false) {
+    const PackBasis& basis = codec.basis();
+    if (cache.scoring().takes_scores()) scores_.emplace(basis);
+    places_.resize(basis.layers);
+    for (std::size_t g = 0; g < basis.groups.size(); ++g) {
+      rows_.emplace_back(chunk, basis.groups[g].width());
+      const std::vector<std::size_t>& layers = basis.groups[g].layers;
+      for (std::size_t i = 0; i < layers.size(); ++i) places_[layers[i]] = {g, i};
+    }
+  }
+
+  /// Gives the cache tokens [first, first + count).
+  void add(std::size_t first, std::size_t count, Cache& cache) {
+    const PackBasis& basis = codec_.basis();
+    std::vector<Matrix> scores;
+    for (std::size_t g = 0; g < basis.groups.size(); ++g) {
+      const MutableMatrix rows = rows_[g].view().slice(0, count);
+      codec_.decode(packed_, g, first, rows);
+      if (scores_) scores.push_back(scores_->of(g, rows));
+      constexpr std::size_t kBlock = PackedRows::kBlock;
+      parallel_for((count + kBlock - 1) / kBlock, [&](std::size_t p) {
+        const std::size_t begin = p * kBlock, size = std::min(kBlock, count - begin);
+        turner_.turn(basis, basis.groups[g], first + begin, rows.slice(begin, size));
+      });
+    }
+    const std::size_t heads = basis.kv_heads;
+    for (std::size_t l = 0; l < basis.layers; ++l) {
+      const auto [g, i] = places_[l];
+      const Matrix& of = rows_[g];
+      const float* data = of.data() + i * basis.layer_width();
+      const auto view = [&](std::size_t at, std::size_t dim) {
+        return HeadsView{data + at, ElementType::f32, count, heads, dim, of.cols(), dim};
+      };
+      cache.forward(l, view(0, basis.key_dim), view(heads * basis.key_dim, basis.value_dim),
+                    HeadsView{}, MutableHeadsView{});
+      if (!scores_) continue;
+      const Matrix& all = scores[g];
+      cache.scoring().note_scores(l, {all.data() + i * heads, count, heads, all.cols()});
+    }
+  }
+
+ private:
+  struct Place {
+    std::size_t group, index;
+  };
+  const PackedRows& packed_;
+  const PackCodec& codec_;
+  KeyTurner turner_;
+  std::optional<PackScores> scores_;
+  std::vector<Matrix> rows_;   ///< of each group
+  std::vector<Place> places_;  ///< of each layer
+};
+
+}  // namespace
+
 Cache unpack(std::span<const std::byte> file, const std::string& name, const PackCodec& codec,
              const CacheOptions* wanted) try {
   Opened opened = open(file, name);
   const CacheShape& shape = opened.file.shape;
-  const PackBasis& basis = codec.basis();
-  check_shape(basis, shape);
-  const PackedRows packed = PackedRows::load(opened.rest, basis);
+  check_shape(codec.basis(), shape);
+  const PackedRows packed = PackedRows::load(opened.rest, codec.basis());
   CacheOptions options = wanted != nullptr ? *wanted : opened.file.options;
-  require(!options.needs_queries() && !options.policy.info().global_budget, ErrorCode::unsupported,
-          "{}: method {} needs queries or scores, which a packed cache does not have", name,
+  require(!options.needs_queries() && !options.policy.attention_stats().reads_again(),
+          ErrorCode::unsupported,
+          "{}: method {} needs queries or a replay pass, which a packed cache does not have", name,
           options.policy.to_string());
+  if (wanted != nullptr && options.expected_tokens == 0) options.expected_tokens = packed.tokens;
   Cache cache(shape, options);
   const PoolScope scope(options.pool.get());
-  const KeyTurner turner(shape, options, false);
   // A few blocks for each thread, in 64 MiB at most where rows are wide.
   std::size_t width = 0;
-  for (const PackGroup& group : basis.groups) width += group.width();
+  for (const PackGroup& group : codec.basis().groups) width += group.width();
   constexpr std::size_t kBlock = PackedRows::kBlock;
   const std::size_t most = (std::size_t{64} << 20) / sizeof(float) / width / kBlock;
   const std::size_t chunk = std::clamp<std::size_t>(most, 1, 2 * loop_threads()) * kBlock;
-  std::vector<Matrix> rows;
-  for (const PackGroup& group : basis.groups) rows.emplace_back(chunk, group.width());
-  struct Place {
-    std::size_t group, index;
-  };
-  std::vector<Place> places(basis.layers);
-  for (std::size_t g = 0; g < basis.groups.size(); ++g) {
-    const PackGroup& group = basis.groups[g];
-    for (std::size_t i = 0; i < group.layers.size(); ++i) places[group.layers[i]] = {g, i};
-  }
-  for (std::size_t first = 0; first < packed.tokens; first += chunk) {
-    const std::size_t count = std::min(chunk, packed.tokens - first);
-    for (std::size_t g = 0; g < basis.groups.size(); ++g) {
-      codec.decode(packed, g, first, rows[g].view().slice(0, count));
-      const std::size_t parts = (count + kBlock - 1) / kBlock;
-      parallel_for(parts, [&](std::size_t p) {
-        const std::size_t begin = p * kBlock, size = std::min(kBlock, count - begin);
-        turner.turn(basis, basis.groups[g], first + begin, rows[g].view().slice(begin, size));
-      });
-    }
-    for (std::size_t l = 0; l < basis.layers; ++l) {
-      const Matrix& of = rows[places[l].group];
-      const float* data = of.data() + places[l].index * basis.layer_width();
-      const auto view = [&](std::size_t at, std::size_t dim) {
-        return HeadsView{data + at, ElementType::f32, count, basis.kv_heads, dim, of.cols(), dim};
-      };
-      cache.forward(l, view(0, basis.key_dim),
-                    view(basis.kv_heads * basis.key_dim, basis.value_dim), HeadsView{},
-                    MutableHeadsView{});
-    }
+  Unpacker unpacker(packed, codec, cache, chunk);
+  for (std::size_t first = 0; first < packed.tokens;) {
+    Scoring& scoring = cache.scoring();
+    if (scoring.chunk_room() == 0) scoring.end_chunk();
+    const std::size_t count = std::min({chunk, packed.tokens - first, scoring.chunk_room()});
+    unpacker.add(first, count, cache);
+    first += count;
   }
   if (cache.recurrent() != nullptr) {
     cache.recurrent()->load(opened.rest);

@@ -11,6 +11,8 @@
 // after foreach_target.h
 #include <hwy/highway.h>
 
+#include "base/checks.h"
+#include "base/fail.h"
 #include "simd/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -222,6 +224,38 @@ void PackBlocks::apply(MutableMatrix rows, std::span<const float> before,
     }
     at += block.size;
   }
+}
+
+std::vector<float> inverse_of(std::size_t n, std::span<const float> matrix) {
+  std::vector<double> lower(n * n);  // matrix = lower · lower^T
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j <= i; ++j) {
+      double sum = matrix[i * n + j];
+      for (std::size_t k = 0; k < j; ++k) sum -= lower[i * n + k] * lower[j * n + k];
+      require(i != j || sum > 0, "the metric of a basis for packing is not positive definite");
+      lower[i * n + j] = i == j ? std::sqrt(sum) : sum / lower[j * n + j];
+    }
+  }
+  // Row c of `columns`: column c of lower^-1.
+  std::vector<double> columns(n * n);
+  for (std::size_t c = 0; c < n; ++c) {
+    double* x = columns.data() + c * n;
+    for (std::size_t i = c; i < n; ++i) {
+      double sum = i == c ? 1 : 0;
+      for (std::size_t k = c; k < i; ++k) sum -= lower[i * n + k] * x[k];
+      x[i] = sum / lower[i * n + i];
+    }
+  }
+  std::vector<float> out(n * n);
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j <= i; ++j) {
+      double sum = 0;
+      for (std::size_t k = i; k < n; ++k) sum += columns[i * n + k] * columns[j * n + k];
+      out[i * n + j] = out[j * n + i] = static_cast<float>(sum);
+    }
+  }
+  require(first_not_finite(out) == out.size(), "the metric of a basis for packing has no inverse");
+  return out;
 }
 
 }  // namespace ballast::kernels

@@ -65,4 +65,8 @@ class PackBlocks {
   std::vector<float> data_;
 };
 
+/// The inverse of a symmetric positive definite matrix, n × n, in float64. Throws Error if it is
+/// not.
+std::vector<float> inverse_of(std::size_t n, std::span<const float> matrix);
+
 }  // namespace ballast::kernels

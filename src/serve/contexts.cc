@@ -92,10 +92,21 @@ bool packs(const PackPreset& preset, const CacheOptions& options) {
   return preset.step > 0 && options.policy.info().window_policy == WindowPolicy::all;
 }
 
+std::optional<CacheOptions> unpacked_form(const CacheOptions& options) {
+  const bool all = options.policy.info().window_policy == WindowPolicy::all;
+  const bool asks = options.needs_queries() || options.policy.attention_stats().reads_again();
+  return all || asks ? std::nullopt : std::optional(options);
+}
+
 Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
                    std::vector<std::string>& refused, const std::vector<std::string>& keys,
-                   std::size_t most, PackPreset pack)
-    : model_(model), memory_(memory), folder_(std::move(folder)), most_(most), pack_(pack) {
+                   std::size_t most, PackPreset pack, std::optional<CacheOptions> unpacked)
+    : model_(model),
+      memory_(memory),
+      folder_(std::move(folder)),
+      most_(most),
+      pack_(pack),
+      unpacked_(std::move(unpacked)) {
   if (!folder_.empty()) shared_.open(folder_, kBegin);
   owners_.emplace(keys, folder_);
   if (folder_.empty()) return;
@@ -106,17 +117,16 @@ Contexts::Contexts(const Model& model, Memory& memory, std::filesystem::path fol
   std::ranges::sort(files);
   for (const std::filesystem::path& path : files) {
     ContextInfo info;
-    info.id = path.stem().string();
+    info.id = info.name = path.stem().string();
+    info.owner = Owners::kNobody;
     try {
-      const std::string about = describe(path, info);
-      info.name = info.id;
-      info.owner = Owners::kNobody;
-      take_notes(about, info);
+      std::string about;
+      Slot slot = describe(path, info, &about);
+      take_notes(about, slot.info);
+      slots_[info.id] = std::move(slot);
     } catch (const Error& error) {
       refused.emplace_back(error.what());
-      continue;
     }
-    slots_[info.id] = {info, path, nullptr, 0};
   }
 }
 
@@ -141,20 +151,23 @@ void Contexts::take_notes(const std::string& about, ContextInfo& info) const try
     const std::exception&) {  // it still answers, though not to everyone; its text is not known
 }
 
-std::string Contexts::describe(const std::filesystem::path& file, ContextInfo& info) const {
+Contexts::Slot Contexts::describe(const std::filesystem::path& file, ContextInfo info,
+                                  std::string* about) const {
   SavedContext saved = describe_context(file, model_);
+  const bool unpacks = saved.packed && unpacked_;
   info.form = std::move(saved.form);
   info.tokens = saved.tokens;
-  info.cache = describe_cache(saved.options);
+  info.cache = describe_cache(unpacks ? *unpacked_ : saved.options);
   info.bytes = saved.bytes;
   info.exact_bytes = saved.exact_bytes;
-  return std::move(saved.about);
+  if (about != nullptr) *about = std::move(saved.about);
+  return {std::move(info), file, nullptr, 0, unpacks};
 }
 
 void Contexts::lend(ContextInfo info, std::filesystem::path file) {
-  describe(file, info);
+  Slot slot = describe(file, std::move(info));
   const std::scoped_lock lock(mutex_);
-  slots_[info.id] = {info, std::move(file), nullptr, 0};
+  slots_[slot.info.id] = std::move(slot);
 }
 
 void Contexts::check_room(std::size_t bytes) const {
@@ -251,7 +264,8 @@ std::shared_ptr<const Context> Contexts::load(const Slot& slot) {
                                info.id, info.bytes));
   }
   std::vector<Token> text;
-  Cache cache = load_context(slot.file, model_, nullptr, &text);
+  Cache cache = load_context(slot.file, model_, nullptr, &text, nullptr,
+                             slot.unpacks ? &*unpacked_ : nullptr);
   lease.shrink(cache.bytes().total());
   return std::make_shared<const Context>(
       Context{info, std::move(cache), std::move(lease), std::move(text)});

@@ -75,10 +75,11 @@ class Contexts {
   /// of another model and damaged ones stay where they are, and `refused` has a line for each.
   /// Several servers may use one folder; each sees what was there when it started, without what
   /// another has removed. `keys`: of Owners. `most`: bytes of the contexts there; 0: any.
-  /// `pack`: how exact caches lie there; step 0: as they are.
+  /// `pack`: how exact caches lie there; step 0: as they are. `unpacked`: of the caches that packed
+  /// contexts of before this start, and of others, become; none: those that were packed.
   Contexts(const Model& model, Memory& memory, std::filesystem::path folder,
            std::vector<std::string>& refused, const std::vector<std::string>& keys = {},
-           std::size_t most = 0, PackPreset pack = {});
+           std::size_t most = 0, PackPreset pack = {}, std::optional<CacheOptions> unpacked = {});
 
   const Owners& owners() const { return *owners_; }
 
@@ -112,12 +113,15 @@ class Contexts {
     std::filesystem::path file;  ///< of its cache; empty: none
     std::shared_ptr<const Context> loaded;
     std::uint64_t used = 0;
+    bool unpacks = false;  ///< into `unpacked_`
   };
   std::filesystem::path file(const std::string& id) const { return folder_ / (id + ".cache"); }
   /// Where earlier versions kept what is now in the file of the cache.
   std::filesystem::path notes(const std::string& id) const { return folder_ / (id + ".json"); }
-  /// What its file says: form, cache, tokens, bytes. Returns what save_context() was told about it.
-  std::string describe(const std::filesystem::path& file, ContextInfo& info) const;
+  /// What its file says: form, cache, tokens, bytes. `about`: what save_context() was told about
+  /// it.
+  Slot describe(const std::filesystem::path& file, ContextInfo info,
+                std::string* about = nullptr) const;
   /// What a server that made it knew of it.
   void take_notes(const std::string& json, ContextInfo& info) const;
   /// Whether its file is there, if it has one.
@@ -132,6 +136,7 @@ class Contexts {
   std::filesystem::path folder_;
   std::size_t most_;
   PackPreset pack_;
+  std::optional<CacheOptions> unpacked_;
   SharedFolder shared_;
   std::optional<Owners> owners_;
   mutable std::mutex mutex_;
@@ -143,6 +148,9 @@ class Contexts {
 
 /// Whether a cache is packed where stores pack with this preset: it has every token.
 bool packs(const PackPreset& preset, const CacheOptions& options);
+/// What packed contexts become in a server whose caches have these options: none, that is what they
+/// were, where every token is kept or the method needs more than they have.
+std::optional<CacheOptions> unpacked_form(const CacheOptions& options);
 
 /// A random id of 24 letters and digits after `prefix`.
 std::string new_id(const std::string& prefix);

@@ -251,7 +251,7 @@ struct Server::Impl {
         o(options),
         memory(options.memory),
         contexts(model, memory_for_contexts(), options.cache_dir, refused, options.keys,
-                 options.cache_dir_max, options.pack),
+                 options.cache_dir_max, options.pack, unpacked_form(options.cache)),
         limits{options.name,
                options.slots,
                options.max_tokens,

@@ -158,6 +158,13 @@ TEST_F(CModel, PackedFilesNeedABasisAndGoOn) {
       << ballast_last_error();
   EXPECT_EQ(ballast_context_tokens(loaded), text.size());
   ballast_context_free(loaded);
+  ballast_cache_params params = ballast_cache_default_params();
+  params.method = "calibrated";
+  params.bytes = "1G";
+  ASSERT_EQ(ballast_context_load(with_basis, path.c_str(), &params, &loaded), BALLAST_OK)
+      << ballast_last_error();
+  EXPECT_EQ(ballast_context_tokens(loaded), text.size());
+  ballast_context_free(loaded);
   ballast_context_free(context);
   ballast_model_free(with_basis);
 }

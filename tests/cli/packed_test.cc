@@ -56,6 +56,31 @@ TEST_F(CliPacked, AContextIsPackedAskedAndCited) {
               HasSubstr("37211"));
 }
 
+TEST_F(CliPacked, WithoutABasisFourBitsAreSavedAndSaid) {
+  const Words save = {"run", "-m", kMini, "--context", kRecord, "--save-cache", path("c")};
+  const Said said = run(save + Words{"--pack", "1/16"});
+  EXPECT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_THAT(said.err, HasSubstr("no basis to pack with"));
+  EXPECT_THAT(said.err, HasSubstr("ballast calibrate -m"));
+  const Json json = Json::parse(run({"inspect", path("c"), "--json"}).out);
+  EXPECT_EQ(json["key_type"], "q4");
+  const Words ask = {"run", "-q",           "-m",      kMini,        "-n",
+                     "12",  "--load-cache", path("c"), "--question", kAsk};
+  EXPECT_THAT(run(ask).out, HasSubstr("37211"));
+}
+
+TEST_F(CliPacked, AnEighthIsMadeOfAPackedContext) {
+  ASSERT_EQ(model({"--context", kRecord, "--save-cache", path("c"), "--pack", "1/4"}).exit_code, 0);
+  const Words asked = {"--load-cache",         path("c"), "--question", kAsk, "--method",
+                       "calibrated:bytes=1/2", "--json"};
+  const Said said = model(asked);
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_THAT(said.out, HasSubstr("calibrated:bytes=1/2"));
+  const Said chat = run(Words{"chat", "-q", "-m", model_, "-n", "3", "--load-cache", path("c"),
+                              "--method", "calibrated:bytes=1/2"});
+  EXPECT_EQ(chat.exit_code, 0) << chat.err;
+}
+
 TEST_F(CliPacked, InspectSaysWhatIsInIt) {
   ASSERT_EQ(model({"--context", kRecord, "--save-cache", path("c"), "--pack", "1/16"}).exit_code,
             0);
@@ -72,8 +97,6 @@ TEST_F(CliPacked, InspectSaysWhatIsInIt) {
 
 TEST_F(CliPacked, WhatCannotBePackedIsRefusedBeforeItIsRead) {
   const Words save = {"--context", kRecord, "--save-cache", path("c")};
-  expect_refusal(run(Words{"run", "-q", "-m", kMini} + save + Words{"--pack", "1/16"}),
-                 "make one with: ballast calibrate");
   expect_refusal(model(save + Words{"--pack", "1/16", "--cache", "1/8"}), "leave out --cache");
   expect_refusal(model(save + Words{"--pack", "1/5"}), "expected off or one of 1/4, 1/16");
   expect_refusal(model({"Hi", "--pack", "1/16"}), "--pack 1/16 is for a --save-cache");

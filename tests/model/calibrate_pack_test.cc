@@ -52,6 +52,46 @@ Rows turn_by(const Rotary& rotary, std::size_t dim, double t) {
   return out;
 }
 
+/// A calibration with weights of no meaning.
+std::shared_ptr<const Calibration> some_scores(const Model& model, std::size_t layers) {
+  const ModelConfig& c = model.config();
+  std::vector<Calibration::Layer> out(layers);
+  std::uint64_t seed = 1;
+  for (Calibration::Layer& layer : out) {
+    layer.weights = test::random_matrix(c.kv_heads, c.width + 2 * c.kv_heads, seed++, 0.1f);
+    layer.offsets.assign(c.kv_heads, -3.0f);
+  }
+  return std::make_shared<const Calibration>(calibration_key(model), std::move(out));
+}
+
+/// What is left of log scores has nothing in common with the coefficients y (a row a token), but
+/// for half of its variance in the mean.
+void expect_least_squares(const PackGroup& group, const Rows& y, const Rows& log_scores) {
+  const std::size_t k = group.directions();
+  const auto tokens = double(y.size());
+  for (std::size_t s = 0; s < group.score_offsets.size(); ++s) {
+    std::vector<double> left;
+    double mean = 0, square = 0, all = 0, all_square = 0;
+    for (std::size_t t = 0; t < y.size(); ++t) {
+      double said = group.score_offsets[s];
+      for (std::size_t i = 0; i < k; ++i) said += group.score_weights[s * k + i] * y[t][i];
+      left.push_back(log_scores[t][s] - said);
+      mean += left.back() / tokens;
+      square += left.back() * left.back() / tokens;
+      all += log_scores[t][s] / tokens;
+      all_square += log_scores[t][s] * log_scores[t][s] / tokens;
+    }
+    const double deviation = std::sqrt(std::max(all_square - all * all, 1e-9));
+    EXPECT_NEAR(-2 * mean, square - mean * mean, 0.02 * deviation * deviation + 0.01);
+    for (std::size_t i = 0; i < k; ++i) {
+      if (group.variance[i] < 1e-3f * group.variance[0]) continue;
+      double common = 0;
+      for (std::size_t t = 0; t < y.size(); ++t) common += (left[t] - mean) * y[t][i] / tokens;
+      EXPECT_NEAR(common, 0, 0.05 * deviation * std::sqrt(group.variance[i])) << s << ' ' << i;
+    }
+  }
+}
+
 class CalibratePack : public testing::TestWithParam<const char*> {};
 
 TEST_P(CalibratePack, MetricAndTransformAreThoseOfTheReference) {
@@ -66,7 +106,9 @@ TEST_P(CalibratePack, MetricAndTransformAreThoseOfTheReference) {
   // Two texts, the second in reverse, read in chunks of another size.
   std::vector<std::vector<Token>> texts(2, reference.tokens);
   std::ranges::reverse(texts[1]);
-  PackMoments moments(model);
+  const auto scores = some_scores(model, shape.layers);
+  PackMoments moments(model, scores);
+  std::vector<Rows> scored(shape.layers);                          // log scores of each token
   std::vector<Rows> seen(shape.layers), asked(shape.layers * kv);  // rows before rotary
 
   Engine engine(model);
@@ -95,6 +137,11 @@ TEST_P(CalibratePack, MetricAndTransformAreThoseOfTheReference) {
           }
           for (float x : step.values[t]) row.push_back(x);
           seen[step.layer].push_back(row);
+          Matrix score(1, kv);
+          scores->score(step.layer, step.inputs.slice(t, 1), step.keys.slice(t, 1),
+                        step.values.slice(t, 1), score.view());
+          std::vector<double>& logs = scored[step.layer].emplace_back();
+          for (float x : score[0]) logs.push_back(std::log(x));
         }
         for (std::size_t h = 0; step.first + t >= 16 && h < kv * group_size; ++h) {
           asked[step.layer * kv + h / group_size].push_back(
@@ -221,9 +268,20 @@ TEST_P(CalibratePack, MetricAndTransformAreThoseOfTheReference) {
     Rows q = zeros(directions, n);
     for (std::size_t i = 0; i < directions; ++i) {
       for (std::size_t k = 0; k < n; ++k) {
-        q[i][k] = double{group.basis_scale[i]} * group.basis[i * n + k];
+        const std::size_t at = i * n + k;
+        const double less = at < group.fine.size() ? group.fine[at] / 254.0 : 0;
+        q[i][k] = double{group.basis_scale[i]} * (group.basis[at] + less);
       }
     }
+    Rows centred = x, log_scores(tokens);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      for (std::size_t k = 0; k < n; ++k) centred[t][k] -= mean[k];
+      for (const std::size_t layer : group.layers) {
+        log_scores[t].insert(log_scores[t].end(), scored[layer][t].begin(), scored[layer][t].end());
+      }
+    }
+    ASSERT_EQ(group.score_offsets.size(), group.layers.size() * kv);
+    expect_least_squares(group, product(product(centred, root), transposed(q)), log_scores);
     const Rows mapped = product(q, weighed), grams = product(q, transposed(q));
     const double first = group.variance[0];
     for (std::size_t i = 0; i < directions; ++i) {

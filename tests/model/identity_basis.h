@@ -34,6 +34,14 @@ inline PackBasis identity_basis(const Model& model) {
   group.basis.resize(n * n);
   for (std::size_t i = 0; i < n; ++i) group.basis[i * n + i] = 127;
   group.basis_scale.assign(n, 1.0f / 127);
+  group.score_offsets.assign(shape.layers * shape.kv_heads, 0.0f);
+  for (std::size_t s = 0; s < group.score_offsets.size(); ++s) {
+    for (std::size_t i = 0; i < n; ++i) {  // values count, of the head's own layer
+      const std::size_t at = i % out.layer_width();
+      const bool own = i / out.layer_width() == s / shape.kv_heads;
+      group.score_weights.push_back(own && at >= shape.kv_heads * shape.key_dim ? 0.1f : 0.0f);
+    }
+  }
   out.presets = {{4, 0.02f, 0.001f}, {16, 0.2f, 0.01f}};
   return out;
 }

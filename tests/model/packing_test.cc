@@ -68,6 +68,11 @@ TEST_F(Packing, AContextGoesOnInTheFormThatIsAskedFor) {
   exact.save(dir_ / "whole");
   EXPECT_THAT(error_of([&] { Session::load(model(), dir_ / "whole", nullptr, &q4); }),
               HasSubstr("not packed"));
+  const CacheOptions quarter = options("calibrated:bytes=1/4");
+  const Session chosen = Session::load(model(), dir_ / "packed", nullptr, &quarter);
+  EXPECT_LE(chosen.cache().bytes().used(), model()->model.exact_bytes(exact.cache()) / 4);
+  EXPECT_EQ(chosen.tokens(), exact.tokens());
+  EXPECT_FALSE(chosen.ask("What is the number in line digital-crystal?").text.empty());
 }
 
 TEST_F(Packing, OnlyCachesWithEveryTokenArePacked) {

@@ -19,6 +19,23 @@ TEST(PackBasis, IsSavedAndLoaded) {
   EXPECT_EQ(read.hash(), basis.hash());  // the metric of the toy is of few bits
   EXPECT_EQ(read.presets, basis.presets);
   EXPECT_EQ(read.model, "toy");
+  for (std::size_t g : {0, 1}) {
+    EXPECT_EQ(read.groups[g].fine, basis.groups[g].fine);
+    EXPECT_EQ(read.groups[g].score_offsets, basis.groups[g].score_offsets);
+    EXPECT_EQ(read.groups[g].score_weights, basis.groups[g].score_weights);
+  }
+  EXPECT_TRUE(read.has_scores());
+}
+
+TEST(PackBasis, HashesWhatDecodedRowsDependOn) {
+  const PackBasis basis = test::toy_basis();
+  PackBasis other = basis;
+  other.groups[0].score_offsets.clear();
+  other.groups[0].score_weights.clear();
+  EXPECT_EQ(other.hash(), basis.hash());
+  EXPECT_FALSE(other.has_scores());
+  other.groups[0].fine[3] ^= 1;
+  EXPECT_NE(other.hash(), basis.hash());
 }
 
 TEST(PackBasis, MetricsAreRoundedOnce) {
@@ -82,6 +99,9 @@ TEST(PackBasis, SizesThatDoNotFitAreRefused) {
   EXPECT_TRUE(refuses([](PackBasis& b) { b.groups[0].variance[3] = NAN; }));
   EXPECT_TRUE(refuses([](PackBasis& b) { b.groups[0].metric[3] = INFINITY; }));
   EXPECT_TRUE(refuses([](PackBasis& b) { b.presets[0].step = -1; }));
+  EXPECT_TRUE(refuses([](PackBasis& b) { b.groups[0].fine.pop_back(); }));
+  EXPECT_TRUE(refuses([](PackBasis& b) { b.groups[0].score_weights.pop_back(); }));
+  EXPECT_TRUE(refuses([](PackBasis& b) { b.groups[0].score_offsets[1] = NAN; }));
   PackBasis basis = test::toy_basis();
   for (std::size_t i = 0; i < 16 * 16; ++i) basis.groups[0].metric[i] = 1;
   EXPECT_THAT(error_of([&] { PackCodec(std::make_shared<const PackBasis>(basis)); }),

@@ -49,8 +49,7 @@ struct Reference {
     for (std::size_t i = 0; i < n(); ++i) v[i] = double{x[i]} - group().mean[i];
     v = metric(v, false);
     for (std::size_t i = 0; i < out.size(); ++i) {
-      for (std::size_t c = 0; c < n(); ++c) out[i] += v[c] * group().basis[i * n() + c];
-      out[i] *= group().basis_scale[i];
+      for (std::size_t c = 0; c < n(); ++c) out[i] += v[c] * test::direction(group(), i, c);
     }
     return out;
   }
@@ -59,15 +58,15 @@ struct Reference {
   std::span<const std::byte> table(std::size_t spread) const {
     std::size_t before = 0;
     for (std::size_t s = 1; s < spread; ++s) {
-      const auto& all = packed.groups[g].spread;
+      const auto& all = packed.groups[g].code.spread;
       before += std::count(all.begin(), all.end(), s) > 0 ? 1 : 0;
     }
-    return std::span(packed.groups[g].tables).subspan(before * 37, 37);
+    return std::span(packed.groups[g].code.tables).subspan(before * 37, 37);
   }
 
   /// The integer of a coefficient; `near`: how near it is to another one, in steps.
   int integer(std::size_t i, double y, double* near = nullptr) const {
-    const int spread = packed.groups[g].spread[i];
+    const int spread = packed.groups[g].code.spread[i];
     if (spread == 0) return 0;
     const double z = std::fabs(y) / packed.step, steps = std::pow(2, (spread - 9) / 3.0);
     const double dead = .5 + .0578 * (1.5 + std::min(6.0, 1.2 / steps));
@@ -80,6 +79,15 @@ struct Reference {
     return y < 0 ? -q : q;
   }
 
+  /// How far a decoded row is from x in the metric, an element, in 16ths of the step.
+  double exact_error(std::span<const float> x, std::span<const float> out) const {
+    std::vector<double> v(n());
+    for (std::size_t i = 0; i < n(); ++i) v[i] = double{out[i]} - x[i];
+    double sum = 0;
+    for (double y : metric(v, false)) sum += y * y;
+    return std::sqrt(sum / static_cast<double>(n())) * 16 / packed.step;
+  }
+
   std::vector<double> decode(std::span<const float> x, double* near) const {
     const auto y = coefficients(x);
     std::vector<double> v(n());
@@ -87,10 +95,10 @@ struct Reference {
       const int q = integer(i, y[i], near);
       if (q == 0) continue;
       const auto less = static_cast<std::int8_t>(
-          table(packed.groups[g].spread[i])[34 + std::min(std::abs(q), 3) - 1]);
+          table(packed.groups[g].code.spread[i])[34 + std::min(std::abs(q), 3) - 1]);
       const double at = (std::abs(q) - less / 256.0) * packed.step * (q < 0 ? -1 : 1);
       for (std::size_t c = 0; c < n(); ++c) {
-        v[c] += at * group().basis_scale[i] * group().basis[i * n() + c];
+        v[c] += at * test::direction(group(), i, c);
       }
     }
     v = metric(v, true);
@@ -115,12 +123,11 @@ TEST(PackCodec, DecodesWhatAFloat64ReferenceDoes) {
       const auto expected = reference.decode(rows[0][t], &near);
       if (!exact && near < 3e-3) continue;  // either integer would do
       compared += exact ? 0 : 1;
-      for (std::size_t c = 0; c < out.cols(); ++c) {
-        if (exact) {
-          ASSERT_NEAR(out[t][c], rows[0][t][c], std::fabs(rows[0][t][c]) / 256) << t;
-        } else {
-          ASSERT_NEAR(out[t][c], expected[c], 4e-3) << "token " << t << ", step " << step;
-        }
+      if (exact) {
+        EXPECT_LT(reference.exact_error(rows[0][t], out[t]), 0.35) << t;
+      }
+      for (std::size_t c = 0; !exact && c < out.cols(); ++c) {
+        ASSERT_NEAR(out[t][c], expected[c], 4e-3) << "token " << t << ", step " << step;
       }
     }
     EXPECT_GT(compared, 80u);
@@ -163,8 +170,8 @@ TEST(PackCodec, TakesLittleMoreThanTheEntropyOfTheIntegers) {
   for (std::size_t t = 4; t < tokens - 8; ++t) {
     const auto y = reference.coefficients(rows[0][t]);
     for (std::size_t i = 0; i < y.size(); ++i) {
-      if (packed.groups[0].spread[i] == 0) continue;
-      ++seen[packed.groups[0].spread[i]][reference.integer(i, y[i])];
+      if (packed.groups[0].code.spread[i] == 0) continue;
+      ++seen[packed.groups[0].code.spread[i]][reference.integer(i, y[i])];
     }
   }
   double bits = 0;
@@ -234,35 +241,17 @@ TEST(PackCodec, AnyPartIsDecodedAlone) {
   }
 }
 
-TEST(PackCodec, OfAWindowOnlyItsTokensAreStored) {
-  test::ToySize size;
-  size.groups = {{0, 2}, {1}};
-  const PackBasis basis = toy_basis(size);
-  const PackCodec codec(shared(basis));
-  const auto rows = toy_rows(basis, 1000);
-  const PackedRows all = codec.encode(1000, rows_of(rows), 1.0f);
-  const std::size_t windows[] = {0, 300};
-  const PackedRows packed = codec.encode(1000, rows_of(rows), 1.0f, windows);
-  EXPECT_LT(packed.bytes(), all.bytes() * 9 / 10);
-  EXPECT_EQ(packed.groups[1].first, 640u);
-  const Matrix out = decoded(codec, packed, 1);
-  for (std::size_t t : {0, 3, 639}) EXPECT_EQ(out[t][5], 0.0f);
-  for (std::size_t t = 640; t < 1000; ++t) {
-    EXPECT_NEAR(out[t][5], rows[1][t][5], 3);
-    EXPECT_NE(out[t][5], 0.0f);
-  }
-}
-
-TEST(PackCodec, ShortTextsAreExact) {
+TEST(PackCodec, ShortTextsAreNearlyExact) {
   const PackBasis basis = toy_basis();
   const PackCodec codec(shared(basis));
   for (std::size_t tokens = 0; tokens < 20; ++tokens) {
     const auto rows = toy_rows(basis, tokens);
     const PackedRows packed = codec.encode(tokens, rows_of(rows), 1.0f);
-    EXPECT_EQ(packed.groups[0].exact.size(), std::min<std::size_t>(tokens, 12) * 168);
+    EXPECT_LT(packed.groups[0].exact.size(), 40 + std::min<std::size_t>(tokens, 12) * 168);
     const Matrix out = decoded(codec, packed);
+    const Reference reference{basis, packed, 0};
     for (std::size_t t = 0; tokens <= 12 && t < tokens; ++t) {
-      for (std::size_t c = 0; c < 168; ++c) EXPECT_NEAR(out[t][c], rows[0][t][c], 0.1);
+      EXPECT_LT(reference.exact_error(rows[0][t], out[t]), 0.35);
     }
   }
 }
@@ -292,7 +281,7 @@ TEST(PackCodec, ATextUnlikeTheCalibrationTakesMoreBytesAndIsAsExact) {
 }
 
 // As attention sinks are: the rounding of the basis would cost them most.
-TEST(PackCodec, TokensFarFromAllOthersAreExact) {
+TEST(PackCodec, TokensFarFromAllOthersAreNearlyExact) {
   const PackBasis basis = toy_basis();
   const PackCodec codec(shared(basis));
   auto rows = toy_rows(basis, 600);
@@ -314,10 +303,8 @@ TEST(PackCodec, TokensFarFromAllOthersAreExact) {
   for (std::uint32_t t : {5, 300, 591}) {
     EXPECT_EQ(std::ranges::count(far, t), 1) << t;
     codec.decode(read, 0, t, part.view());
-    for (std::size_t c = 0; c < 168; ++c) {
-      EXPECT_NEAR(out[t][c], rows[0][t][c], std::fabs(rows[0][t][c]) / 256) << t;
-      EXPECT_EQ(part[0][c], out[t][c]);
-    }
+    EXPECT_LT((Reference{basis, packed, 0}.exact_error(rows[0][t], out[t])), 0.4) << t;
+    for (std::size_t c = 0; c < 168; ++c) EXPECT_EQ(part[0][c], out[t][c]);
   }
 }
 

@@ -1,6 +1,7 @@
 #include <zlib.h>
 
 #include <cstring>
+#include <set>
 
 #include "attention/rotary.h"
 #include "ballast/pack.h"
@@ -172,12 +173,92 @@ TEST(PackedCache, IsUnpackedIntoWhateverCacheIsAskedFor) {
   EXPECT_LT(small.bytes().total() * 4, cache.bytes().total());
   const CacheOptions keydiff = options_of("keydiff:budget=100");
   EXPECT_EQ(unpack(file, "file", toy.codec, &keydiff).entries(), 100u);
-  for (const char* method : {"snapkv:budget=100", "calibrated:bytes=1/8", "replay:bytes=1/8"}) {
+  for (const char* method : {"snapkv:budget=100", "replay:bytes=1/8"}) {
     const CacheOptions other = options_of(method);
     EXPECT_THAT(error_of([&] { unpack(file, "file", toy.codec, &other); }),
                 testing::HasSubstr("which a packed cache does not have"))
         << method;
   }
+}
+
+// Scores come from rows: those that a cache would have been given, had it read the same rows.
+TEST(PackedCache, AnEighthIsChosenByScoresOfTheRows) {
+  test::ToySize size;
+  size.groups = {{0, 2}, {1}};
+  size.directions = 168;
+  const Packed toy(size);
+  const auto rows = toy_rows(toy.basis, 800);
+  Cache cache = cache_of(toy.basis, rows, toy_shape(), options_of("exact"));
+  cache.finish_prompt();
+  const auto file = pack(cache, toy.codec, kFine);
+  for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    CacheOptions options = options_of("calibrated:bytes=1/4", StorageType::bf16);
+    options.protocol = protocol;
+    const Cache small = unpack(file, "file", toy.codec, &options);
+    EXPECT_EQ(small.tokens(), 800u);
+    EXPECT_LT(small.entries(), 800u);
+    if (protocol == Protocol::stream) continue;  // which has room for a chunk besides
+    EXPECT_LE(small.bytes().used(), 800u * 3 * 2 * 28 * 2 / 4);
+    // The same division from scores in float64.
+    CacheOptions counted = options;
+    Cache given = Cache(toy_shape(), counted);
+    const Cache whole = unpack(file, "file", toy.codec);
+    for (std::size_t l = 0; l < 3; ++l) {
+      const std::size_t g = l == 1 ? 1 : 0, i = l == 2 ? 1 : 0;
+      const PackGroup& group = toy.basis.groups[g];
+      Matrix keys(800, 32), values(800, 24), scores(800, 2);
+      for (std::size_t h = 0; h < 2; ++h) {
+        std::size_t t = 0;
+        for (const Segment& segment : whole.segments(l, h)) {
+          for (std::size_t r = 0; r < segment.keys.rows; ++r, ++t) {
+            segment.keys.decode(r, keys[t].subspan(h * 16, 16));
+            segment.values.decode(r, values[t].subspan(h * 12, 12));
+          }
+        }
+      }
+      for (std::size_t t = 0; t < 800; ++t) {
+        std::vector<double> v(group.width());
+        for (std::size_t c = 0; c < v.size(); ++c) v[c] = double{rows[g][t][c]} - group.mean[c];
+        v = test::times_metric(toy.basis, group, v, false);
+        for (std::size_t h = 0; h < 2; ++h) {
+          double sum = group.score_offsets[2 * i + h];
+          for (std::size_t k = 0; k < group.directions(); ++k) {
+            double y = 0;
+            for (std::size_t c = 0; c < v.size(); ++c) y += v[c] * test::direction(group, k, c);
+            sum += y * group.score_weights[(2 * i + h) * group.directions() + k];
+          }
+          scores[t][h] = static_cast<float>(std::exp(sum));
+        }
+      }
+      given.forward(l, HeadsView::of(keys.view(), 2), HeadsView::of(values.view(), 2), HeadsView{},
+                    MutableHeadsView{});
+      given.scoring().note_scores(l, scores.view());
+    }
+    given.finish_prompt();
+    std::size_t both = 0, kept = 0;
+    for (std::size_t l = 0; l < 3; ++l) {
+      for (std::size_t h = 0; h < 2; ++h) {
+        std::set<Position> a, b;
+        for (const KeptEntry& e : small.kept(l, h)) a.insert(e.position);
+        for (const KeptEntry& e : given.kept(l, h)) b.insert(e.position);
+        kept += b.size();
+        for (Position p : a) both += b.count(p);
+      }
+    }
+    EXPECT_GT(both * 100, kept * 97);
+  }
+}
+
+TEST(PackedCache, WithoutScoresAnEighthIsRefusedWithTheRemedy) {
+  test::ToySize size;
+  size.scores = false;
+  const Packed toy(size);
+  Cache cache = cache_of(toy.basis, toy_rows(toy.basis, 300), toy_shape(), options_of("exact"));
+  cache.finish_prompt();
+  const auto file = pack(cache, toy.codec, kFine);
+  const CacheOptions options = options_of("calibrated:bytes=1/8");
+  EXPECT_THAT(error_of([&] { unpack(file, "file", toy.codec, &options); }),
+              testing::HasSubstr("ballast calibrate"));
 }
 
 TEST(PackedCache, GroupsOfLayersMayLieApart) {

@@ -13,6 +13,8 @@ namespace ballast::test {
 struct ToySize {
   std::size_t layers = 3, kv_heads = 2, key_dim = 16, value_dim = 12;
   std::size_t directions = 100;  ///< of each group, at most
+  std::size_t fine = 5;          ///< rows, at most
+  bool scores = true;
   std::vector<std::vector<std::size_t>> groups = {{0, 1, 2}};
 };
 
@@ -60,14 +62,31 @@ inline PackBasis toy_basis(const ToySize& size = {}) {
       double most = 0;
       for (double x : rows[i]) most = std::max(most, std::fabs(x));
       for (double x : rows[i]) {
-        group.basis.push_back(static_cast<std::int8_t>(std::lround(x / most * 127)));
+        const long code = std::lround(x / most * 127);
+        group.basis.push_back(static_cast<std::int8_t>(code));
+        if (i >= size.fine) continue;
+        const double left = x / most * 127 - static_cast<double>(code);
+        group.fine.push_back(static_cast<std::int8_t>(std::lround(254 * left)));
       }
       group.basis_scale.push_back(static_cast<float>(most / 127));
       group.variance.push_back(static_cast<float>(100 * std::exp(-0.08 * static_cast<double>(i))));
     }
+    for (std::size_t s = 0; size.scores && s < layers.size() * out.kv_heads; ++s) {
+      group.score_offsets.push_back(static_cast<float>(normal(random)));
+      for (std::size_t i = 0; i < k; ++i) {
+        group.score_weights.push_back(static_cast<float>(normal(random) / 30));
+      }
+    }
   }
   out.presets = {{16, 0.25f, 0.004f}, {32, 0.5f, 0.01f}};
   return out;
+}
+
+/// Element c of direction i.
+inline double direction(const PackGroup& group, std::size_t i, std::size_t c) {
+  const std::size_t at = i * group.width() + c;
+  const double less = at < group.fine.size() ? group.fine[at] / 254.0 : 0;
+  return group.basis_scale[i] * (group.basis[at] + less);
 }
 
 /// Ms v of a group, or with `inverse` Ms^-1 v, by elimination.
@@ -115,7 +134,7 @@ inline std::vector<Matrix> toy_rows(const PackBasis& basis, std::size_t tokens,
         const double deviation = std::sqrt(group.variance[i]);
         const double y = -std::copysign(std::log(1 - 2 * std::fabs(u)), u) * deviation / 1.41421356;
         for (std::size_t c = 0; c < n; ++c) {
-          x[c] += y * group.basis_scale[i] * group.basis[i * n + c];
+          x[c] += y * direction(group, i, c);
         }
       }
       x = times_metric(basis, group, x, true);

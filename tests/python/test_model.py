@@ -79,6 +79,10 @@ class Models(unittest.TestCase):
             context.save(path)
             with self.assertRaisesRegex(ballast.Error, "ballast calibrate"):
                 context.save(folder + "/packed", pack="1/16")
+            with self.assertRaisesRegex(ballast.Error, "not packed"):
+                self.model.load(path, method="calibrated", bytes=0.5)
+            with self.assertRaisesRegex(TypeError, "no option 'size'"):
+                self.model.load(path, size=1)
             self.assertEqual("".join(self.model.load(path).ask(question, max_tokens=12)), answers[0])
             shown = program("run", "-m", MODEL, "--load-cache", path, "--question", question, "-n",
                             "12", "-q")

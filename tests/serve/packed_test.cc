@@ -70,6 +70,32 @@ TEST_F(ServePacked, ExactContextsLiePackedAndAnswerAfterARestart) {
               HasSubstr("37211"));
 }
 
+TEST_F(ServePacked, AServerOfAnEighthMakesAnEighthOfThem) {
+  serve::Memory memory(std::size_t{1} << 30);
+  std::vector<std::string> refused;
+  const Session whole = read("exact");
+  std::string id;
+  {
+    serve::Contexts contexts(model_->model, memory, dir_ / "kept", refused, {}, 0, pack_);
+    serve::ContextInfo info;
+    info.form = whole.form().to_text();
+    id = contexts.add(info, whole.cache().clone(), {}, whole.text()).id;
+  }
+  CacheOptions small;
+  small.policy = Policy::parse("calibrated:bytes=1/4");
+  small.key_type = small.value_type = StorageType::bf16;
+  serve::Contexts contexts(model_->model, memory, dir_ / "kept", refused, {}, 0, pack_,
+                           serve::unpacked_form(small));
+  EXPECT_THAT(contexts.info(id)->cache, HasSubstr("calibrated"));
+  const auto loaded = contexts.get(id);
+  ASSERT_NE(loaded, nullptr);
+  EXPECT_LE(loaded->cache.bytes().used(), model_->model.exact_bytes(whole.cache()) / 4);
+  EXPECT_EQ(loaded->cache.tokens(), whole.tokens());
+  EXPECT_FALSE(serve::unpacked_form(whole.cache().options()).has_value());
+  small.policy = Policy::parse("replay:bytes=1/4");  // would have to be read again
+  EXPECT_FALSE(serve::unpacked_form(small).has_value());
+}
+
 TEST_F(ServePacked, ContextsWithoutTheirBasisAreLeftOutWithTheRemedy) {
   serve::Memory memory(std::size_t{1} << 30);
   std::vector<std::string> refused;

@@ -58,6 +58,7 @@ struct SavedContext {
   std::string form, about;
   std::size_t tokens = 0;
   CacheOptions options;
+  bool packed = false;
   std::size_t bytes = 0;        ///< of the cache that load_context() makes
   std::size_t exact_bytes = 0;  ///< Model::exact_bytes()
 };

@@ -205,7 +205,10 @@ ballast_status ballast_context_load(const ballast_model* model, const char* path
   return guarded([&] {
     given(out, "out");
     const std::shared_ptr<const TextModel>& text = given(model, "model").text;
-    *out =
-        new ballast_context(Session::load(text, &given(path, "path"), cache_options(params).pool));
+    const CacheOptions options = cache_options(params, &text->model);
+    const ballast_cache_params p = read_struct(params, ballast_cache_default_params(), "params");
+    const bool asked = p.method != nullptr || p.bytes != nullptr;
+    *out = new ballast_context(
+        Session::load(text, &given(path, "path"), options.pool, asked ? &options : nullptr));
   });
 }

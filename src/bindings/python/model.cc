@@ -167,6 +167,15 @@ void add_model(py::module_& m) {
                    Session::load(self.text, path, make_pool(threads)));
              });
            })
+      // Of a packed file; `like`: a context without tokens, of whose form it becomes.
+      .def("unpack_context",
+           [](const PyModel& self, const std::string& path, PyContext& like) {
+             const CacheOptions options = like.session.cache().options();
+             return unlocked([&] {
+               return std::make_shared<PyContext>(
+                   Session::load(self.text, path, options.pool, &options));
+             });
+           })
       // The words of the prompt before and after a question: the context and, for a chat, those of
       // the template.
       .def("question_form",
