@@ -3,13 +3,16 @@
 //   bench_packed MODEL BASIS OUT --joined DOCUMENTS.jsonl [--documents 8] [--questions 5]
 //   bench_packed MODEL BASIS OUT --texts FILE...
 //   bench_packed MODEL BASIS OUT --alone DOCUMENTS.jsonl
+//   bench_packed MODEL BASIS OUT --samples SAMPLES.jsonl     of ballast eval ruler --make
 //
 // --joined reads documents in one text and asks the first questions of each; KL to the exact cache
 // is taken along its greedy answers of 24 tokens. --alone reads each document alone. --texts packs
 // the first part of each text and takes KL over what follows, 300 tokens at most. --steps a,b,…:
 // for a number like 16 the preset 1/16 of the basis, for =16 the step with which this text takes
-// 1/16, for +0.1 that step. A line of JSON is added to OUT for each question or text and step; what
-// OUT has is not done again.
+// 1/16, for +0.1 that step, for kvtc16 KVTC's scheme with 1/16 of the bits before DEFLATE, which is
+// calibrated on the texts of packing and kept in BASIS.kvtc, for eighth an eighth of the text by
+// calibrated scores, for 16-eighth that of the text packed to 1/16. A line of JSON is added to OUT
+// for each question or text and step; what OUT has is not done again.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,6 +32,9 @@
 #include "base/fail.h"
 #include "base/read_file.h"
 #include "base/thread_pool.h"
+#include "kvtc.h"
+#include "model/calibration_data.h"
+#include "model/covariance.h"
 
 namespace {
 
@@ -148,11 +154,28 @@ Difference compare(const Logits& exact, const Logits& other, std::span<const Tok
   return out;
 }
 
+/// Columns of x that are keys, or values.
+std::vector<std::size_t> columns_of(const PackBasis& basis, const PackGroup& group, bool keys) {
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < group.width(); ++i) {
+    if ((i % basis.layer_width() < basis.kv_heads * basis.key_dim) == keys) out.push_back(i);
+  }
+  return out;
+}
+
+Matrix columns(const Matrix& rows, const std::vector<std::size_t>& which) {
+  Matrix out(rows.rows(), which.size());
+  for (std::size_t t = 0; t < rows.rows(); ++t) {
+    for (std::size_t i = 0; i < which.size(); ++i) out[t][i] = rows[t][which[i]];
+  }
+  return out;
+}
+
 struct Settings {
   std::shared_ptr<const TextModel> model;
   std::shared_ptr<const PackBasis> basis;
   std::vector<std::string> steps;
-  std::string out;
+  std::string out, basis_file;
   bool raw = false;
   std::set<std::string> done;
 
@@ -170,6 +193,96 @@ struct Packed {
   Session session;
 };
 
+Session empty(const Settings& s, std::size_t tokens) {
+  CacheOptions options;
+  options.policy = Policy::parse("exact");
+  options.key_type = options.value_type = StorageType::bf16;
+  options.expected_tokens = tokens;
+  return Session(s.model, options);
+}
+
+/// KVTC's components of keys and of values.
+std::vector<bench::Kvtc> kvtc_of(const Settings& s) {
+  const PackGroup& group = s.basis->groups.front();
+  require(s.basis->groups.size() == 1, "KVTC is compared with where one group has all layers");
+  std::vector<bench::Kvtc> out;
+  const auto file = [&](bool keys) { return s.basis_file + (keys ? ".kvtc-k" : ".kvtc-v"); };
+  if (std::filesystem::exists(file(false))) {
+    for (const bool keys : {true, false}) out.emplace_back(file(keys));
+    return out;
+  }
+  constexpr std::size_t kFirst = PackedRows::kExactFirst, kEvery = 48;
+  const std::size_t n = group.width() / 2;
+  Covariance sums[2] = {Covariance(n), Covariance(n)};
+  std::vector<float> samples[2];
+  std::vector<std::string_view> texts;
+  for (const BuiltInFile& f : calibration_texts()) texts.push_back(f.text());
+  for (const BuiltInFile& f : packing_texts()) texts.push_back(f.text());
+  for (std::string_view text : texts) {
+    std::vector<Token> tokens = s.model->tokenizer.encode(text);
+    tokens.resize(std::min<std::size_t>(tokens.size(), 2048));
+    Session session = empty(s, 4096);
+    session.read(as_chat(s.model->tokenizer, tokens));
+    const Matrix rows = std::move(rows_of(session.cache(), *s.basis).front());
+    for (const bool keys : {true, false}) {
+      const Matrix part = columns(rows, columns_of(*s.basis, group, keys));
+      for (std::size_t t = kFirst; t < part.rows(); t += 256) {
+        sums[keys].add(part.view().slice(t, std::min<std::size_t>(256, part.rows() - t)));
+      }
+      for (std::size_t t = kFirst; t < part.rows(); t += kEvery) {
+        samples[keys].insert(samples[keys].end(), part[t].begin(), part[t].end());
+      }
+    }
+  }
+  for (const bool keys : {true, false}) {
+    Matrix sample(samples[keys].size() / n, n);
+    std::ranges::copy(samples[keys], sample.data());
+    const Matrix covariance = sums[keys].covariance(0, n, n);
+    out.emplace_back(sums[keys].mean(), covariance.view(), sample);
+    out.back().save(file(keys));
+  }
+  return out;
+}
+
+/// The rows as KVTC leaves them, with the same exact tokens at the ends; bytes.
+std::size_t through_kvtc(const Settings& s, std::size_t divisor, Matrix& rows) {
+  const std::size_t first = PackedRows::kExactFirst, last = PackedRows::kExactLast;
+  const std::size_t count = rows.rows() - first - last, n = rows.cols() / 2;
+  std::size_t bytes = 2 * (first + last) * rows.cols();
+  const std::vector<bench::Kvtc> both = kvtc_of(s);
+  for (const bool keys : {true, false}) {
+    const auto which = columns_of(*s.basis, s.basis->groups.front(), keys);
+    const Matrix part = columns(rows, which);
+    const auto coded = both[keys ? 0 : 1].code(part.view().slice(first, count), 16 * n / divisor);
+    bytes += coded.bytes;
+    for (std::size_t t = 0; t < count; ++t) {
+      for (std::size_t i = 0; i < n; ++i) rows[first + t][which[i]] = coded.rows[t][i];
+    }
+  }
+  return bytes;
+}
+
+/// An eighth of the text: as it is read, or, of a preset, of the packed text.
+Session eighth(const Settings& s, const Session& exact, const PackCodec& codec,
+               const std::string& name) {
+  CacheOptions options = exact.cache().options();
+  options.policy = Policy::parse("calibrated:bytes=1/8");
+  if (name == "eighth") {
+    Session out(s.model, options);
+    out.set_form(exact.form());
+    out.read(exact.text());
+    out.finish_prompt();
+    return out;
+  }
+  const auto preset =
+      std::ranges::find(s.basis->presets, std::uint32_t(std::stoul(name)), &PackPreset::divisor);
+  require(preset != s.basis->presets.end(), "the basis has no preset of 1/{}", name);
+  const auto file = ballast::pack(exact.cache(), codec, *preset);
+  Session out(s.model, unpack(file, name, codec, &options));
+  out.set_form(exact.form());
+  return out;
+}
+
 /// The text as each step leaves it.
 std::vector<Packed> pack(const Settings& s, const Session& exact,
                          const std::vector<std::string>& steps) {
@@ -183,6 +296,20 @@ std::vector<Packed> pack(const Settings& s, const Session& exact,
   std::vector<Packed> out;
   for (const std::string& name : steps) {
     float step = 0;
+    if (name.ends_with("eighth")) {
+      out.push_back({name, 8, 0, 0, eighth(s, exact, codec, name)});
+      continue;
+    }
+    if (name.starts_with("kvtc")) {
+      std::vector<Matrix> back;
+      back.emplace_back(rows[0].rows(), rows[0].cols());
+      std::copy_n(rows[0].data(), rows[0].rows() * rows[0].cols(), back[0].data());
+      const std::size_t bytes = through_kvtc(s, std::stoul(name.substr(4)), back[0]);
+      Session session(s.model, cache_of(back, *s.basis, exact.cache()));
+      session.set_form(exact.form());
+      out.push_back({name, all / double(bytes), 0, 0, std::move(session)});
+      continue;
+    }
     if (name[0] == '=') {
       step = codec.step_for(rows[0].rows(), read, std::stod(name.substr(1)));
     } else if (name[0] == '+') {
@@ -206,14 +333,6 @@ std::vector<Packed> pack(const Settings& s, const Session& exact,
   return out;
 }
 
-Session empty(const Settings& s, std::size_t tokens) {
-  CacheOptions options;
-  options.policy = Policy::parse("exact");
-  options.key_type = options.value_type = StorageType::bf16;
-  options.expected_tokens = tokens;
-  return Session(s.model, options);
-}
-
 bool is_right(std::string answer, const Json& question) {
   std::ranges::transform(answer, answer.begin(), [](char c) { return char(std::tolower(c)); });
   std::erase(answer, ',');
@@ -225,7 +344,7 @@ bool is_right(std::string answer, const Json& question) {
   });
 }
 
-void ask(Settings& s, const std::string& set, const std::string& text,
+void ask(Settings& s, const std::string& part, const std::string& set, const std::string& text,
          const std::vector<Json>& questions) {
   const auto key = [&](const std::string& step, const Json& q) {
     return fmt::format("{}|{}|{}", set, step, q["q"].get<std::string>());
@@ -269,6 +388,7 @@ void ask(Settings& s, const std::string& set, const std::string& text,
       bool right = exact_right;
       if (!d.same) right = is_right(p.session.ask(question, greedy).text, q);
       s.add({{"key", key(p.step, q)},
+             {"part", part},
              {"set", set},
              {"step", p.step},
              {"value", p.value},
@@ -329,17 +449,23 @@ std::vector<Json> lines_of(const std::string& path) {
 }
 
 int run(int argc, char** argv) {
-  require(argc > 4, "usage: bench_packed MODEL BASIS OUT --joined|--alone|--texts ...");
+  require(argc > 4, "usage: bench_packed MODEL BASIS OUT --joined|--alone|--samples|--texts ...");
   Settings s;
   s.model = std::make_shared<const TextModel>(argv[1]);
+  if (!std::filesystem::exists(argv[2])) {  // as ballast calibrate --packing makes it
+    CalibrateOptions options;
+    options.scores = false;
+    calibrate(s.model->model, s.model->tokenizer, options).packing->save(argv[2]);
+  }
   s.basis = std::make_shared<const PackBasis>(PackBasis::load(argv[2]));
   require(s.basis->model == calibration_key(s.model->model), "{}: of another model", argv[2]);
+  s.basis_file = argv[2];
   s.out = argv[3];
   s.steps = {"16", "32", "64"};
   if (std::filesystem::exists(s.out)) {
     for (const Json& line : lines_of(s.out)) s.done.insert(line["key"].get<std::string>());
   }
-  std::string joined, alone;
+  std::string joined, alone, samples;
   std::vector<std::string> texts;
   std::size_t documents = 8, questions = 5;
   for (int i = 4; i < argc; ++i) {
@@ -356,6 +482,7 @@ int run(int argc, char** argv) {
     const std::string value = argv[++i];
     if (option == "--joined") joined = value;
     if (option == "--alone") alone = value;
+    if (option == "--samples") samples = value;
     if (option == "--documents") documents = std::stoul(value);
     if (option == "--questions") questions = std::stoul(value);
     if (option == "--steps") {
@@ -384,12 +511,25 @@ int run(int argc, char** argv) {
         asked.push_back(question);
       }
     }
-    ask(s, "joined", text, asked);
+    ask(s, "joined", "joined", text, asked);
   }
   if (!alone.empty()) {
     for (const Json& document : lines_of(alone)) {
       const auto& all = document["questions"];
-      ask(s, document["name"], document["text"], {all.begin(), all.end()});
+      ask(s, "alone", document["name"], document["text"], {all.begin(), all.end()});
+    }
+  }
+  if (!samples.empty()) {
+    std::map<std::string, std::vector<Json>> texts;  // and their questions
+    for (const Json& sample : lines_of(samples)) {
+      const std::string input = sample["input"];
+      const std::size_t at = input.rfind("\n\n");
+      texts[input.substr(0, at)].push_back(
+          {{"q", input.substr(at + 2)}, {"accept", sample["outputs"]}});
+    }
+    for (const auto& [text, questions] : texts) {
+      ask(s, "code", fmt::format("sample {:016x}", std::hash<std::string>()(text)), text,
+          questions);
     }
   }
   return 0;
