@@ -1,6 +1,7 @@
 """Man pages and completions of the program, from what its --help prints.
 
-    python3 manual.py PROGRAM OUT      writes OUT/man1/*.1, OUT/ballast.bash and OUT/_ballast
+    python3 manual.py OUT PROGRAM  writes OUT/man1/*.1, OUT/ballast.bash, OUT/_ballast and OUT/ballast.fish;
+                                   PROGRAM: a path, behind an emulator's if it needs one
 """
 import os
 import re
@@ -9,7 +10,7 @@ import sys
 
 
 def help_of(program, words):
-    return subprocess.run([program, *words, "--help"], check=True, capture_output=True,
+    return subprocess.run([*program, *words, "--help"], check=True, capture_output=True,
                           text=True).stdout
 
 
@@ -130,19 +131,38 @@ def zsh(root):
     return "\n".join(lines) + "\n"
 
 
+def fish(root):
+    def quoted(text):
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    paths = [" ".join(c.words) for c in root.walk() if c.words]
+    lines = ["# fish completion of ballast", "function __ballast_at", "  set -l key ''",
+             "  for word in (commandline -opc)[2..-1]", "    switch (string trim \"$key $word\")",
+             f"      case {' '.join(quoted(path) for path in paths)}",
+             "        set key (string trim \"$key $word\")", "    end", "  end",
+             "  test \"$key\" = \"$argv[1]\"", "end"]
+    for command in root.walk():
+        here = f"complete -c ballast -n {quoted('__ballast_at ' + quoted(' '.join(command.words)))}"
+        lines += [f"{here} -a {c.words[-1]} -d {quoted(c.title)}" for c in command.commands]
+        for flag, takes, text in command.flags():
+            name = f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}"
+            lines.append(f"{here} {name}{' -r' if takes else ''} -d {quoted(text)}")
+    return "\n".join(lines) + "\n"
+
+
 def main():
-    program, out = sys.argv[1:]
-    version = subprocess.run([program, "--version"], check=True, capture_output=True,
+    out, *program = sys.argv[1:]
+    version = subprocess.run([*program, "--version"], check=True, capture_output=True,
                              text=True).stdout.split()[-1]
     root = Command(program)
     os.makedirs(os.path.join(out, "man1"), exist_ok=True)
     for command in root.walk():
         with open(os.path.join(out, "man1", command.page_name() + ".1"), "w") as file:
             file.write(page(command, version))
-    with open(os.path.join(out, "ballast.bash"), "w") as file:
-        file.write(bash(root))
-    with open(os.path.join(out, "_ballast"), "w") as file:
-        file.write(zsh(root))
+    for name, text in (("ballast.bash", bash(root)), ("_ballast", zsh(root)),
+                       ("ballast.fish", fish(root))):
+        with open(os.path.join(out, name), "w") as file:
+            file.write(text)
 
 
 if __name__ == "__main__":

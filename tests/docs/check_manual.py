@@ -3,6 +3,7 @@
     python3 check_manual.py PROGRAM MANUAL     MANUAL: the folder that cmake/manual.py wrote
 """
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -43,4 +44,13 @@ assert {"lines", "attention"} <= set(complete("ballast", "eval"))
 assert "--question-later" in complete("ballast", "eval", "lines", "-m", "model.gguf")
 if shutil.which("zsh"):
     subprocess.run(["zsh", "-n", os.path.join(manual, "_ballast")], check=True)
+with open(os.path.join(manual, "ballast.fish")) as file:
+    fish = file.read()
+assert "__ballast_at \\'eval lines\\'' -l question-later" in fish, fish[:2000]
+if shutil.which("fish"):
+    offered = subprocess.run(
+        ["fish", "--no-config", "-c", f"source {manual}/ballast.fish; complete -C 'ballast eval '; "
+         "complete -C 'ballast eval lines -m model.gguf --question-'"],
+        check=True, capture_output=True, text=True).stdout
+    assert re.search(r"^lines\t", offered, re.M) and "--question-later" in offered, offered
 print(f"{len(pages)} pages")
