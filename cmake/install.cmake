@@ -43,6 +43,9 @@ if(BALLAST_PYTHON)
   endif()
   set(BALLAST_PYTHON_DIR ${python_dir} CACHE STRING "Where the Python package is installed")
   install(TARGETS ballast_python DESTINATION ${BALLAST_PYTHON_DIR}/ballast COMPONENT python3-ballast)
+  if(SKBUILD)  # the program that ballast._program starts
+    install(TARGETS ballast_program RUNTIME DESTINATION ballast/bin COMPONENT python3-ballast)
+  endif()
   install(DIRECTORY python/ballast DESTINATION ${BALLAST_PYTHON_DIR} COMPONENT python3-ballast
           FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed"
           PATTERN "__pycache__" EXCLUDE)

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <string_view>
 
@@ -79,6 +80,8 @@ Answer perform(const std::string& url, Kind kind, std::uintmax_t from, const Tak
   char reason[CURL_ERROR_SIZE] = "";
   const bool secure = url.starts_with("https:");
   ::curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+  const std::string certificates = certificate_file();
+  if (!certificates.empty()) ::curl_easy_setopt(curl, CURLOPT_CAINFO, certificates.c_str());
   ::curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, reason);
   ::curl_easy_setopt(curl, CURLOPT_USERAGENT, "ballast/" BALLAST_VERSION);
   ::curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -128,6 +131,16 @@ std::string escape(const std::string& text) {
   std::string escaped(out);
   ::curl_free(out);
   return escaped;
+}
+
+std::string certificate_file() {
+  const char* named = std::getenv("SSL_CERT_FILE");
+  if (named != nullptr && *named != '\0') return named;
+  for (const char* file : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}) {
+    if (std::filesystem::exists(file)) return file;
+  }
+  return "";
 }
 
 }  // namespace ballast::hub

@@ -42,6 +42,11 @@ using TakeBytes = std::function<void(std::span<const std::byte> bytes, bool begi
 /// was taken. Error codes of HTTP are for the caller, and nothing is taken then.
 Answer fetch(const std::string& url, std::uintmax_t from, const TakeBytes& take);
 
+/// The certificates by which servers are known: the file that SSL_CERT_FILE names, else the one of
+/// Debian, Fedora, openSUSE or Alpine. A libcurl that came from another system looks in its own
+/// place. Empty if there is none.
+std::string certificate_file();
+
 /// One part of a path as URLs have it.
 std::string escape(const std::string& text);
 

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <set>
 
 #include "ballast/error.h"
 #include "base/sha256.h"
+#include "hub/http.h"
 
 namespace ballast::hub {
 namespace {
@@ -69,6 +72,16 @@ TEST(Reference, KnowsTheTypeAndThePieceFromAName) {
   EXPECT_EQ(piece_of("big-Q8_0-00002-of-00003.gguf").count, 3u);
   EXPECT_EQ(piece_of("big-Q8_0-0002-of-00003.gguf").count, 0u);
   EXPECT_EQ(name_of_piece("x-00001-of-00003.gguf", 3), "x-00003-of-00003.gguf");
+}
+
+// A program that runs where it was not built.
+TEST(Http, TakesTheCertificatesOfThisSystemOrThoseNamed) {
+  ::unsetenv("SSL_CERT_FILE");
+  const std::string own = certificate_file();
+  EXPECT_TRUE(own.empty() || std::filesystem::exists(own)) << own;
+  ::setenv("SSL_CERT_FILE", "/named.pem", 1);
+  EXPECT_EQ(certificate_file(), "/named.pem");
+  ::unsetenv("SSL_CERT_FILE");
 }
 
 TEST(Catalogue, HasTenModelsWithNamesOfTheirOwn) {

