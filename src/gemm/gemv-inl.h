@@ -1,5 +1,6 @@
 // Integer GEMV of quantized weights: everything but superblock_dots(), which each instruction set
-// writes in its own way. Included after avx2-inl.h or avx512-inl.h, inside a region of that target.
+// writes in its own way. Included after avx2-inl.h, avx512-inl.h or neon-inl.h, inside a region of
+// that target.
 //
 // A tile is four weight rows times up to kGemvTileM activations. Weights are read once, from memory
 // straight into registers; activations stay in L1.
@@ -12,21 +13,15 @@ namespace ballast::gemm::BALLAST_ISA {
 
 constexpr int kTileN = 4;
 
-/// The float16 at byte `at` of each row.
-BALLAST_INLINE __m128 load_f16_of_rows(std::size_t at, const Bytes (&p)[kTileN]) {
-  auto bits = [&](int r) { return load<short>(p[r] + at); };
-  return _mm_cvtph_ps(_mm_setr_epi16(bits(0), bits(1), bits(2), bits(3), 0, 0, 0, 0));
-}
-
 /// t[c] += the minima's part of the first blocks of a super-block of a Block32 type.
 template <typename Type, std::size_t kBlocks = 8, std::size_t M>
 BALLAST_INLINE void add_mins(const Bytes (&p)[kTileN], const QuantizedActivations* const (&x)[M],
-                             __m128 (&t)[M]) {
+                             RowFloats (&t)[M]) {
   if constexpr (!Type::kHasMin) return;
   for (std::size_t b = 0; b < kBlocks; ++b) {
-    const __m128 mins = load_f16_of_rows(b * Type::kBytes + Type::kMin, p);
+    const RowFloats mins = load_f16_of_rows(b * Type::kBytes + Type::kMin, p);
     unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
-      t[c] = _mm_fmadd_ps(_mm_set1_ps(static_cast<float>(x[c]->sums32[b])), mins, t[c]);
+      t[c] = mul_add_rows(broadcast_rows(static_cast<float>(x[c]->sums32[b])), mins, t[c]);
     });
   }
 }
@@ -41,23 +36,23 @@ __attribute__((noinline)) void accumulate_superblocks(Bytes first, std::size_t s
                                                       std::size_t x_stride, float (*sums)[kTileN]) {
   const Prefetcher<kLong> prefetcher(stride);
   const QuantizedActivations* x[M];
-  __m128 total[M];
+  RowFloats total[M];
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
     x[c] = activations + c * x_stride;
-    total[c] = _mm_loadu_ps(sums[c]);
+    total[c] = load_rows(sums[c]);
   });
   std::size_t at = 0;
   for (std::size_t i = 0; i < blocks; ++i, at += kSuperblockBytes<Type>) {
     const Bytes p = first + at;
     prefetcher.template prefetch_tile<kSuperblockBytes<Type>>(p, at);
-    __m128 t[M];
+    RowFloats t[M];
     superblock_dots(Type(), {p, p + stride, p + 2 * stride, p + 3 * stride}, x, t);
     unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
-      total[c] = _mm_fmadd_ps(t[c], _mm_set1_ps(x[c]->scale), total[c]);
+      total[c] = mul_add_rows(t[c], broadcast_rows(x[c]->scale), total[c]);
       ++x[c];
     });
   }
-  unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { _mm_storeu_ps(sums[c], total[c]); });
+  unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { store_rows(sums[c], total[c]); });
 }
 
 /// The same of half a super-block: rows of 640 or 896 elements end with one. Filled up with zeros
@@ -67,10 +62,10 @@ void accumulate_half(Bytes p, std::size_t stride, const QuantizedActivations* ac
                      std::size_t x_stride, float (*sums)[kTileN]) {
   const QuantizedActivations* x[M];
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { x[c] = activations + c * x_stride; });
-  __m128 t[M];
+  RowFloats t[M];
   half_superblock_dots(Type(), {p, p + stride, p + 2 * stride, p + 3 * stride}, x, t);
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
-    _mm_storeu_ps(sums[c], _mm_fmadd_ps(t[c], _mm_set1_ps(x[c]->scale), _mm_loadu_ps(sums[c])));
+    store_rows(sums[c], mul_add_rows(t[c], broadcast_rows(x[c]->scale), load_rows(sums[c])));
   });
 }
 

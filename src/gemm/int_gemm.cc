@@ -1,5 +1,7 @@
 #include "gemm/int_gemm.h"
 
+#include <limits>
+
 #include "base/fail.h"
 #include "gemm/kernels.h"
 #include "simd/cpu.h"
@@ -7,13 +9,21 @@
 namespace ballast {
 
 bool has_int_gemm(TensorType type) {
+#if defined(__aarch64__)
+  return is_quantized(type);
+#else
   const bool small = is_quantized(type) || type == TensorType::f16 || type == TensorType::bf16;
   return small && (has_avx512_vnni() || has_avx2());
+#endif
 }
 
 std::size_t gemv_max_m(TensorType type) {
   if (!is_quantized(type)) return kGemvF16MaxM;
+#if defined(__aarch64__)
+  return std::numeric_limits<std::size_t>::max();
+#else
   return has_avx512_vnni() ? gemm::avx512::kGemvTileM : gemm::avx2::kGemvTileM;
+#endif
 }
 
 std::size_t small_batch_max_m(TensorType type) {
@@ -81,19 +91,26 @@ void microkernel(TensorType type, const WeightPanel& w, const ActivationPanel& x
 
 #else
 
-// has_int_gemm() is false on every other architecture.
+// The paths that has_int_gemm() and gemv_max_m() promise nobody here.
 namespace {
 [[noreturn]] void no_int_gemm() { fail("this processor has no integer GEMM"); }
 }  // namespace
 
+#if defined(__aarch64__)
+void gemv(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n, std::size_t k,
+          const QuantizedActivations* x, std::size_t m, float* out, std::size_t out_stride) {
+  gemm::neon::gemv(type, w, row_bytes, n, k, x, m, out, out_stride);
+}
+#else
 void quantize(const float*, std::size_t, QuantizedActivations*) { no_int_gemm(); }
-void quantize(const float*, std::size_t, QuantizedActivationsI16*) { no_int_gemm(); }
-void quantize(const float*, std::size_t, SmallBatchActivations*, std::size_t) { no_int_gemm(); }
-void pack_activations(ConstMatrix, ActivationPanel*, std::size_t) { no_int_gemm(); }
 void gemv(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t,
           const QuantizedActivations*, std::size_t, float*, std::size_t) {
   no_int_gemm();
 }
+#endif
+void quantize(const float*, std::size_t, QuantizedActivationsI16*) { no_int_gemm(); }
+void quantize(const float*, std::size_t, SmallBatchActivations*, std::size_t) { no_int_gemm(); }
+void pack_activations(ConstMatrix, ActivationPanel*, std::size_t) { no_int_gemm(); }
 void gemv_f16(TensorType, const std::byte*, std::size_t, std::size_t, std::size_t,
               const QuantizedActivationsI16*, std::size_t, float*, std::size_t) {
   no_int_gemm();

@@ -1,5 +1,6 @@
 // Integer GEMV and GEMM. Quantized weights use their stored codes; F16 and BF16 are converted to
-// int16. Needs AVX2 or AVX-512 VNNI; docs/kernels.md shows which path serves which m.
+// int16. Needs AVX2, AVX-512 VNNI or NEON; docs/kernels.md shows which path serves which m. NEON
+// has gemv() of quantized weights alone, for every m.
 //
 // A product is out (m × n) = x (m × k) · wᵀ: m activations, n weight rows, k elements in each.
 //
@@ -32,14 +33,24 @@
 namespace ballast {
 
 /// Whether weights of this type take the integer paths: quantized types, F16 and BF16, if
-/// has_avx2() or has_avx512_vnni(). F32 does not: whoever chooses it expects float32 precision.
+/// has_avx2() or has_avx512_vnni(); quantized types on ARM. F32 does not: whoever chooses it
+/// expects float32 precision.
 bool has_int_gemm(TensorType type);
 
 constexpr std::size_t kSuperblock = 256;
 constexpr std::size_t superblocks(std::size_t k) { return (k + kSuperblock - 1) / kSuperblock; }
 
-constexpr int kLowBits = 6;  ///< of HiLo::low
+constexpr int kLowBits = 6;  ///< of the low parts of activations
 
+#if defined(__aarch64__)
+/// A super-block of one activation for gemv(), as int8 pairs: x = 64·high + low, high in [-64, 64],
+/// low in [-32, 31].
+struct alignas(64) QuantizedActivations {
+  std::int8_t high[kSuperblock], low[kSuperblock];
+  std::int32_t sums32[8], sums16[16];  ///< of 32 elements and of 16
+  float scale;
+};
+#else
 /// A super-block of one activation for gemv(), as int8 pairs: x = 64·high + low, high in [-64, 64],
 /// low in [-32, 31]. uint8 × int8 products take only int8.
 struct alignas(64) QuantizedActivations {
@@ -57,6 +68,7 @@ struct alignas(64) QuantizedActivations {
   std::int16_t sums32_high[8], sums32_low[8], sums16_high[16], sums16_low[16];
   float scale;
 };
+#endif
 
 /// A super-block of one activation for gemv_f16(), as int16 pairs. AVX-512: each element and zero.
 /// AVX2: of each 16 elements 0 and 8, 1 and 9 and so on.

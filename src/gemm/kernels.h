@@ -18,6 +18,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace ballast::gemm {
@@ -34,6 +36,10 @@ namespace avx2 {
 constexpr std::size_t kGemvTileM = 4;
 constexpr bool kGemvHalves = true;
 }  // namespace avx2
+namespace neon {
+constexpr std::size_t kGemvTileM = 4;
+constexpr bool kGemvHalves = true;
+}  // namespace neon
 
 }  // namespace ballast::gemm
 
@@ -56,6 +62,11 @@ constexpr bool kGemvHalves = true;
 BALLAST_GEMM_KERNELS(avx512)
 BALLAST_GEMM_KERNELS(avx2)
 #undef BALLAST_GEMM_KERNELS
+
+namespace ballast::gemm::neon {
+void gemv(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n, std::size_t k,
+          const QuantizedActivations* x, std::size_t m, float* out, std::size_t out_stride);
+}  // namespace ballast::gemm::neon
 
 namespace ballast::gemm::avx512 {
 void quantize(const float* x, std::size_t k, SmallBatchActivations* out, std::size_t stride);

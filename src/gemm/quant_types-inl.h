@@ -1,6 +1,6 @@
 // One struct for each quantized type: how the integer kernels unpack its codes. Included after
-// avx2-inl.h or avx512-inl.h, inside a region of that target. formats/quant_blocks.h has the
-// layouts.
+// avx2-inl.h, avx512-inl.h or neon-inl.h, inside a region of that target. formats/quant_blocks.h
+// has the layouts.
 //
 // The structs serve two ways of loading. GEMV loads the codes of one row: a vector holds
 // consecutive elements. Small batches and GEMM load a row into each lane: a vector holds four
@@ -49,19 +49,21 @@ BALLAST_INLINE Vectors<N> add_128(const Vectors<N>& a) {
 
 /// Looks up each byte, 0 to 15, in a table of 16 bytes.
 template <int N>
-BALLAST_INLINE Vectors<N> lookup(__m128i table, const Vectors<N>& index) {
+BALLAST_INLINE Vectors<N> lookup(Bits128 table, const Vectors<N>& index) {
   Vectors<N> out;
   unroll<N>([&](auto i)
                 BALLAST_INLINE_LAMBDA { out.v[i] = shuffle_8(broadcast_128(table), index.v[i]); });
   return out;
 }
 
+#if defined(__x86_64__)
 /// Sums four vectors horizontally: element i of each 128-bit lane is the lane's sum of v[i].
 BALLAST_INLINE Vector hadd_4(const Vector (&v)[4]) {
   const Vector a = add_32(unpack_low_32(v[0], v[1]), unpack_high_32(v[0], v[1]));
   const Vector b = add_32(unpack_low_32(v[2], v[3]), unpack_high_32(v[2], v[3]));
   return add_32(unpack_low_64(a, b), unpack_high_64(a, b));
 }
+#endif
 
 // Block32 types: blocks of 32 elements, each a fold.
 //   kCodes         byte offsets of the 16-byte pieces that hold the codes
@@ -106,14 +108,20 @@ struct TypeQ8_0 : Block32Type<quant::kQ8_0> {
     return add_128(raw[h]);
   }
 };
-/// Values of the table are signed, too.
+/// 128 above the values of a table, which are signed.
+struct Table128 {
+  std::uint8_t values[16] = {};
+  constexpr explicit Table128(const std::int8_t (&table)[16]) {
+    for (int i = 0; i < 16; ++i) values[i] = static_cast<std::uint8_t>(table[i] + 128);
+  }
+};
 template <quant::BlockLayout L, const std::int8_t (&table)[16]>
 struct TableType : Block32Type<L> {
   static constexpr int kZeroPoint = 128;
   template <int h, typename Raw, typename Fifth>
   static BALLAST_INLINE auto codes(const Raw& raw, const Fifth&) {
-    const __m128i values = load_128(table);
-    return lookup(_mm_xor_si128(values, _mm_set1_epi8(-128)), bit_field<4 * h, 4>(raw[0]));
+    static constexpr Table128 kTable(table);
+    return lookup(load_128(kTable.values), bit_field<4 * h, 4>(raw[0]));
   }
 };
 struct TypeIq4Nl : TableType<quant::kIq4Nl, quant::kIq4Values> {};
@@ -156,7 +164,7 @@ struct HalfCodes {
 };
 
 struct GroupScales {
-  __m128i scales, mins;
+  Bits128 scales, mins;
 };
 
 BALLAST_INLINE std::int64_t pack_64(std::uint32_t low, std::uint32_t high) {
@@ -170,8 +178,8 @@ struct TypeQ2_K : KType<quant::kQ2_K> {
     return bit_field<2 * j, 2>(raw[0]);
   }
   static BALLAST_INLINE GroupScales group_scales(Bytes p) {
-    const __m128i both = load_128(p + quant::kQ2_K.group_scales), low = _mm_set1_epi8(15);
-    return {_mm_and_si128(both, low), _mm_and_si128(_mm_srli_epi16(both, 4), low)};
+    const Bits128 both = load_128(p + quant::kQ2_K.group_scales);
+    return {low_4(both), high_4(both)};
   }
 };
 
@@ -189,18 +197,18 @@ struct TypeQ3_K : KType<quant::kQ3_K> {
     const auto a = load<std::uint32_t>(p), b = load<std::uint32_t>(p + 4),
                c = load<std::uint32_t>(p + 8);
     constexpr std::uint32_t kFour = 0x0f0f0f0f, kTwo = 0x30303030;
-    const __m128i six = _mm_set_epi64x(
-        pack_64(((a >> 4) & kFour) | (c & kTwo), ((b >> 4) & kFour) | ((c >> 2) & kTwo)),
-        pack_64((a & kFour) | ((c << 4) & kTwo), (b & kFour) | ((c << 2) & kTwo)));
-    return {_mm_sub_epi8(six, _mm_set1_epi8(32)), _mm_setzero_si128()};
+    const Bits128 six =
+        make_128(pack_64(((a >> 4) & kFour) | (c & kTwo), ((b >> 4) & kFour) | ((c >> 2) & kTwo)),
+                 pack_64((a & kFour) | ((c << 4) & kTwo), (b & kFour) | ((c << 2) & kTwo)));
+    return {sub_from_each_8(six, 32), zero_128()};
   }
 };
 
 /// unpack_6bit() takes all 16 bytes at the start of a block.
 static_assert(quant::kQ4_K.group_scales == 4 && quant::kQ5_K.group_scales == 4);
 BALLAST_INLINE GroupScales group_scales_6bit(Bytes p) {
-  const __m128i all = unpack_6bit_at(p);
-  return {all, _mm_unpackhi_epi64(all, all)};
+  const Bits128 all = unpack_6bit_at(p);
+  return {all, upper_64(all)};
 }
 
 struct TypeQ4_K : KType<quant::kQ4_K> {
@@ -239,7 +247,7 @@ struct TypeQ6_K : KType<quant::kQ6_K> {
     return insert_bits<2 * j, 2, 4>(bit_field<j / 2 * 4, 4>(raw[j % 2]), raw[2]);
   }
   static BALLAST_INLINE GroupScales group_scales(Bytes p) {
-    return {load_128(p + quant::kQ6_K.group_scales), _mm_setzero_si128()};
+    return {load_128(p + quant::kQ6_K.group_scales), zero_128()};
   }
 };
 

@@ -7,10 +7,12 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <random>
 
 #include "ballast/threads.h"
+#include "base/fnv.h"
 #include "gemm/float_dot.h"
 #include "gemm/int_gemm.h"
 #include "simd/cpu.h"
@@ -236,7 +238,7 @@ TEST(Matmul, FloatPathTakesRowsInParts) {
 }
 
 TEST(Matmul, GemvF16RejectsLargeM) {
-  if (!has_int_gemm(TensorType::f16)) GTEST_SKIP() << "needs AVX-512 VNNI";
+  if (!has_int_gemm(TensorType::f16)) GTEST_SKIP() << "needs AVX2";
   const Weights w(TensorType::f16, 4, 32, 1);
   const QuantizedActivationsI16 x[kGemvF16MaxM + 1] = {};
   float out[4 * (kGemvF16MaxM + 1)];
@@ -453,6 +455,36 @@ TEST(Matmul, InstructionSetsGiveTheSameBits) {
           << to_string(type) << ", " << m;
     }
   }
+}
+
+/// Bits of products with the same bytes of weights, on x86-64 and ARM. Whoever changes a sum
+/// changes what models answer.
+TEST(Matmul, EveryProcessorGivesTheseBits) {
+  const std::map<TensorType, std::uint64_t> expected = {
+      {TensorType::q4_0, 0x2a6aa70fe7a2d414},   {TensorType::q4_1, 0x68b00a81dc3103e8},
+      {TensorType::q5_0, 0xed4db01a71a4ef13},   {TensorType::q5_1, 0xdc635960263282f2},
+      {TensorType::q8_0, 0x2ccaee62f7499600},   {TensorType::q2_k, 0x18df81d7f3a788d3},
+      {TensorType::q3_k, 0x57373c7d1c1a050c},   {TensorType::q4_k, 0xd201d136b04285d9},
+      {TensorType::q5_k, 0xcfa349289c2c8c3c},   {TensorType::q6_k, 0xc45792ddaddf1f55},
+      {TensorType::iq4_nl, 0xcfd61ef391ce5037}, {TensorType::fp4, 0xc94f95059e1d767c}};
+  constexpr std::size_t kRows = 9, kCols = 1024;
+  Matrix x(7, kCols), out(7, kRows);
+  for (std::size_t i = 0; i < 7 * kCols; ++i) {
+    x.data()[i] = static_cast<float>(static_cast<int>(37 * i % 101) - 50) / 64.0f;
+  }
+  for_each_target([&] {
+    for (const auto& [type, hash] : expected) {
+      if (!has_int_gemm(type)) continue;
+      std::mt19937_64 random(5);
+      std::vector<std::byte> bytes(tensor_bytes(type, kRows * kCols));
+      // Without this bit no float16 is infinite.
+      for (std::byte& b : bytes) b = static_cast<std::byte>(random() & 0xbf);
+      multiply(x.view(), Linear(TensorView{"w", type, {kRows, kCols}, bytes}), out.view());
+      Fnv bits;
+      bits.add(std::as_bytes(std::span(out.data(), 7 * kRows)));
+      EXPECT_EQ(bits.value(), hash) << to_string(type);
+    }
+  });
 }
 
 /// F16 and BF16: every exponent, elements of all sizes in one super-block, infinities and NaN, and
