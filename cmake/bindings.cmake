@@ -1,5 +1,6 @@
 # libballast: the C ABI of include/ballast.h as a shared library that exports its functions alone.
-set(c_sources src/bindings/options.cc src/bindings/c/cache.cc src/bindings/c/status.cc)
+set(c_sources src/bindings/options.cc src/bindings/c/cache.cc src/bindings/c/codec.cc
+  src/bindings/c/status.cc)
 if(BALLAST_ENGINE)
   list(APPEND c_sources src/bindings/c/model.cc)
 endif()

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ballast/cache.h"
+#include "ballast/codec.h"
 #include "ballast/engine/gguf.h"
 #include "ballast/engine/safetensors.h"
 #include "model/families/families.h"
@@ -357,6 +358,26 @@ void write_packed_caches(const fs::path& folder) {
   }
 }
 
+void write_chunks(const fs::path& folder) {
+  fs::create_directories(folder);
+  CacheShape shape;
+  shape.layers = shape.kv_heads = 2;
+  shape.key_dim = shape.value_dim = 8;
+  const Codec codec(shape, "fast-3");
+  for (std::size_t tokens : {1, 20, 300}) {
+    std::vector<float> memory(tokens * 16);
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+      memory[i] = static_cast<float>(i * i % 23) - (i / 16 == 3 ? 90.0f : 11.0f);
+    }
+    const std::vector<HeadsView> views(
+        2, HeadsView::token_major(memory.data(), ElementType::f32, tokens, 2, 8));
+    std::vector<std::byte> chunk(codec.bound(tokens));
+    const std::string text(reinterpret_cast<const char*>(chunk.data()),
+                           codec.encode(views, views, chunk));
+    write(folder / std::to_string(tokens), text.substr(16));  // the target adds what is before
+  }
+}
+
 /// Options that cache_fuzz.cc chooses from, and each method.
 void write_methods(const fs::path& folder) {
   const auto seed = [&](const std::string& name, const std::string& method,
@@ -625,6 +646,7 @@ int main(int argc, char** argv) {
     write_pieces(fs::path(argv[1]) / "gguf_pieces");
     write_caches(fs::path(argv[1]) / "saved_cache");
     write_packed_caches(fs::path(argv[1]) / "packed_cache");
+    write_chunks(fs::path(argv[1]) / "chunk");
     write_methods(fs::path(argv[1]) / "cache");
     write_folders(fs::path(argv[1]) / "folder");
     write_texts(argv[1]);

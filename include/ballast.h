@@ -277,6 +277,33 @@ BALLAST_API ballast_status ballast_cache_kept(const ballast_cache* cache, size_t
 BALLAST_API ballast_status ballast_cache_save(const ballast_cache* cache, const char* path);
 BALLAST_API ballast_status ballast_cache_load(const char* path, ballast_cache** out);
 
+/* ---- Codec: chunks of a cache as bytes ----------------------------------------------------- */
+
+/* Encodes and decodes chunks of any number of tokens, for servers that keep caches elsewhere. Any
+ * number of threads may use one. */
+typedef struct ballast_codec ballast_codec;
+
+/* Of the shape, layers, kv_heads, dimensions and rotary embedding count. preset: "fast-4", "fast-3"
+ * or "fast-2", keys in 4 bits and values in 4, 3 or 2; NULL: "fast-4". model: a name; chunks of
+ * another are refused; NULL: "". */
+BALLAST_API ballast_status ballast_codec_new(const ballast_cache_shape* shape, const char* preset,
+                                             const char* model, ballast_codec** out);
+BALLAST_API void ballast_codec_free(ballast_codec* codec);
+/* The most bytes that a chunk of so many tokens can take. */
+BALLAST_API ballast_status ballast_codec_bound(const ballast_codec* codec, size_t tokens,
+                                               size_t* bytes);
+/* keys, values: a view for each layer, of the same tokens. position: of the first token in its
+ * text; -1: not known. out: ballast_codec_bound() bytes or more; *bytes of them are the chunk. */
+BALLAST_API ballast_status ballast_codec_encode(const ballast_codec* codec,
+                                                const ballast_heads* keys,
+                                                const ballast_heads* values, int64_t position,
+                                                void* out, size_t capacity, size_t* bytes);
+/* Writes the rows of a chunk, behind which `chunk` may have other bytes. BALLAST_BAD_FILE for one
+ * that is damaged, cut, or of another model, shape, preset or number of tokens. */
+BALLAST_API ballast_status ballast_codec_decode(const ballast_codec* codec, const void* chunk,
+                                                size_t bytes, const ballast_heads* keys,
+                                                const ballast_heads* values);
+
 /* ---- Models ------------------------------------------------------------------------------- */
 /* The rest is missing from a library that was built without its engine (BALLAST_ENGINE=OFF). */
 

@@ -10,7 +10,7 @@ Cache and attention work on NumPy arrays and PyTorch tensors as they lie in memo
 files and Hugging Face folders. Method is for methods of your own, evaluate() for experiments with
 them.
 """
-from ._ballast import Answer, Cache, Shape, __version__, set_threads, threads
+from ._ballast import Answer, Cache, Codec, Shape, __version__, set_threads, threads
 from .caches import Kept, Segment, attention
 from .errors import ArgumentError, Error, FileError, OutOfMemoryError
 from .experiments import Records, evaluate
@@ -18,7 +18,7 @@ from .methods import Block, Method, MethodInfo, methods, register_method
 from .models import Context, Model
 
 __all__ = [
-    "Answer", "ArgumentError", "Block", "Cache", "Context", "Error", "FileError", "Kept", "Method",
+    "Answer", "ArgumentError", "Block", "Cache", "Codec", "Context", "Error", "FileError", "Kept", "Method",
     "MethodInfo", "Model", "OutOfMemoryError", "Records", "Segment", "Shape",
     "__version__", "attention", "evaluate", "methods", "register_method", "set_threads", "threads",
 ]

@@ -44,6 +44,8 @@ To convert(const From& value, To last, const char* name) {
   return static_cast<To>(number);
 }
 
+}  // namespace
+
 CacheShape shape_of(const ballast_cache_shape* given_shape) {
   const ballast_cache_shape s =
       read_struct(&given(given_shape, "shape"), ballast_cache_default_shape(), "shape");
@@ -68,16 +70,13 @@ CacheShape shape_of(const ballast_cache_shape* given_shape) {
   return shape;
 }
 
-template <typename View>
-View view_of(const ballast_heads* heads, const char* name) {
+MutableHeadsView view_of(const ballast_heads* heads, const char* name) {
   if (heads == nullptr) return {};
   return {heads->data,       convert(heads->type, ElementType::bf16, name),
           heads->tokens,     heads->heads,
           heads->dim,        heads->token_stride,
           heads->head_stride};
 }
-
-}  // namespace
 
 CacheOptions cache_options(const ballast_cache_params* params, const Model* model) {
   const ballast_cache_params p = read_struct(params, ballast_cache_default_params(), "params");
@@ -188,10 +187,9 @@ ballast_status ballast_cache_forward(ballast_cache* cache, size_t layer, const b
                                      const ballast_heads* out) {
   return guarded([&] {
     given(cache, "cache")
-        .cache.forward(layer, view_of<HeadsView>(&given(keys, "keys"), "keys.type"),
-                       view_of<HeadsView>(&given(values, "values"), "values.type"),
-                       view_of<HeadsView>(queries, "queries.type"),
-                       view_of<MutableHeadsView>(out, "out.type"));
+        .cache.forward(layer, view_of(&given(keys, "keys"), "keys.type"),
+                       view_of(&given(values, "values"), "values.type"),
+                       view_of(queries, "queries.type"), view_of(out, "out.type"));
   });
 }
 

@@ -26,6 +26,12 @@ namespace ballast::c {
 /// Throws Error on what is no value of its enum, and as parse_policy() does.
 CacheOptions cache_options(const ballast_cache_params* params, const Model* model = nullptr);
 
+/// Throws Error as read_struct().
+CacheShape shape_of(const ballast_cache_shape* shape);
+
+/// Of null: a view without data. Throws Error, which calls it `name`, on what is no element type.
+MutableHeadsView view_of(const ballast_heads* heads, const char* name);
+
 /// Logs what the methods of a cache have to say.
 void log_reports(const Cache& cache);
 

@@ -285,6 +285,31 @@ MutableHeadsView output_view(const Array& array, std::size_t heads, std::size_t 
   return view_heads<MutableHeadsView, void*>(array, heads, dim, name);
 }
 
+std::vector<MutableHeadsView> layer_views(const Array& array, int skip, std::size_t index,
+                                          std::size_t heads, std::size_t dim, const char* name) {
+  const ElementType type = element_of(array, name);
+  const std::size_t bytes = element_bytes(type);
+  const int tokens = skip + 1, last = array.dims - 1;
+  const bool apart = array.dims == skip + 4;
+  if (!(apart && array.size(last - 1) == heads && array.size(last) == dim) &&
+      !(array.dims == skip + 3 && array.size(last) == heads * dim)) {
+    value_error(
+        fmt::format("{}: shape {}; expected ({}layers, tokens, {}, {}), or the last two as "
+                    "one",
+                    name, array.shape_text(), skip == 0 ? "" : "2, ", heads, dim));
+  }
+  expect_contiguous(array, bytes, name);
+  const std::size_t layer_stride = stride(array, skip, bytes, name);
+  const std::size_t first = skip == 0 ? 0 : index * stride(array, 0, bytes, name);
+  std::vector<MutableHeadsView> out;
+  for (std::size_t l = 0; l < array.size(skip); ++l) {
+    out.push_back({array.data + (first + l * layer_stride) * bytes, type, array.size(tokens), heads,
+                   dim, stride(array, tokens, bytes, name),
+                   apart ? stride(array, last - 1, bytes, name) : dim});
+  }
+  return out;
+}
+
 ConstMatrix matrix_view(const Array& array, const char* name) {
   return view_matrix<const float>(array, name);
 }

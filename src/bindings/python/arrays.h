@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "ballast/heads.h"
 #include "ballast/matrix.h"
@@ -21,7 +22,7 @@ namespace py = pybind11;
 /// A view of an array while its owner lives. Nothing is copied or converted.
 struct Array {
   enum class Kind : std::uint8_t { f32, f16, bf16, i32, other };
-  static constexpr int kMostDims = 4;
+  static constexpr int kMostDims = 5;
 
   py::object owner;  ///< the array, or the DLPack capsule
   char* data = nullptr;
@@ -45,6 +46,11 @@ Array view_array(py::handle object, const char* name);
 HeadsView heads_view(const Array& array, std::size_t heads, std::size_t dim, const char* name);
 MutableHeadsView output_view(const Array& array, std::size_t heads, std::size_t dim,
                              const char* name);
+/// Element `index` of the first dimension of an array of [..., layers, tokens, heads, dim] or
+/// [..., layers, tokens, heads · dim], where `skip` dimensions (0 or 1) come before the layers: a
+/// view for each layer.
+std::vector<MutableHeadsView> layer_views(const Array& array, int skip, std::size_t index,
+                                          std::size_t heads, std::size_t dim, const char* name);
 /// A float32 matrix with contiguous rows.
 ConstMatrix matrix_view(const Array& array, const char* name);
 MutableMatrix output_matrix(const Array& array, const char* name);

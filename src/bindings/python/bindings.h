@@ -20,6 +20,7 @@ namespace ballast::python {
 namespace py = pybind11;
 
 void add_cache(py::module_& m);
+void add_codec(py::module_& m);
 void add_methods(py::module_& m);
 void add_model(py::module_& m);
 void add_evaluate(py::module_& m);

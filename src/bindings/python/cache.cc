@@ -206,7 +206,7 @@ CacheShape make_shape(std::size_t layers, std::size_t kv_heads, std::size_t quer
                       std::optional<float> scale, float softcap, int sliding_window,
                       std::vector<Position> sliding_windows, std::vector<float> alibi_slopes,
                       std::vector<float> rotary_frequencies, float rotary_magnitude,
-                      bool rotary_pairs) {
+                      bool rotary_pairs, const std::vector<std::vector<float>>& rotations) {
   CacheShape shape;
   shape.layers = layers;
   shape.kv_heads = kv_heads;
@@ -219,6 +219,7 @@ CacheShape make_shape(std::size_t layers, std::size_t kv_heads, std::size_t quer
   shape.sliding_windows = std::move(sliding_windows);
   shape.alibi_slopes = std::move(alibi_slopes);
   shape.rotary = {std::move(rotary_frequencies), rotary_magnitude, rotary_pairs};
+  for (const auto& of : rotations) shape.rotations.push_back({of, rotary_magnitude, rotary_pairs});
   return shape;
 }
 
@@ -275,13 +276,14 @@ void add_cache(py::module_& m) {
       "sliding_windows: tokens seen,\n0 all, for every layer or one number a "
       "layer; alibi_slopes: one a query head;\nrotary_frequencies: radians per "
       "position; rolling positions need them, and keys of few bits\n(int4, q4, q3, q2) are then "
-      "about their mean before rotation.")
+      "about their mean before rotation; rotations: the frequencies of each layer, where they "
+      "differ.")
       .def(py::init(&make_shape), py::kw_only(), "layers"_a = 1, "kv_heads"_a = 1,
            "queries_per_kv_head"_a = 1, "key_dim"_a, "value_dim"_a = py::none(),
            "scale"_a = py::none(), "softcap"_a = 0.0f, "sliding_window"_a = 0,
            "sliding_windows"_a = std::vector<Position>(), "alibi_slopes"_a = std::vector<float>(),
            "rotary_frequencies"_a = std::vector<float>(), "rotary_magnitude"_a = 1.0f,
-           "rotary_pairs"_a = false)
+           "rotary_pairs"_a = false, "rotations"_a = std::vector<std::vector<float>>())
       .def_readonly("layers", &CacheShape::layers)
       .def_readonly("kv_heads", &CacheShape::kv_heads)
       .def_readonly("queries_per_kv_head", &CacheShape::queries_per_kv_head)

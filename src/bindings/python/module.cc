@@ -25,6 +25,7 @@ PYBIND11_MODULE(_ballast, m) {
     }
   });
   ballast::python::add_cache(m);
+  ballast::python::add_codec(m);
   ballast::python::add_methods(m);
   ballast::python::add_model(m);
   ballast::python::add_evaluate(m);
