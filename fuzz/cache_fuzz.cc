@@ -4,6 +4,7 @@
 #include <new>
 
 #include "ballast/method.h"
+#include "ballast/scoring.h"
 #include "target.h"
 #include "use_cache.h"
 
@@ -49,7 +50,7 @@ void make(std::string_view input) {
         options.policy.budget(0, Protocol::stream, 0, 1).total() > 4096)
       return;
     Cache cache(shape, options);
-    for (std::size_t done = 0; done < tokens && cache.scoring().chunk_room() > 0; done += call)
+    for (std::size_t done = 0; done < tokens && scoring_of(cache).chunk_room() > 0; done += call)
       fuzz::feed(cache, std::min(call, tokens - done), done);
     fuzz::go_on(cache);
   } catch (const Error&) {

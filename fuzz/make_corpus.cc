@@ -327,7 +327,7 @@ void write_caches(const fs::path& folder) {
     if (info->global_budget) continue;
     const bool exact = info->window_policy == WindowPolicy::all;
     std::string method = exact ? name : name + ":budget=96";
-    if (info->attention_stats.queries) method = name + ":budget=24,observe=4,window=8,step=16";
+    if (info->needs.fits_values) method = name + ":budget=24,observe=4,window=8,step=16";
     const std::size_t tokens = exact ? 6 : 110;
     write(folder / (name + "-stream"), input_of(make_cache(method, Protocol::stream, tokens, 0)));
   }
@@ -392,7 +392,7 @@ void write_methods(const fs::path& folder) {
                                (exact                 ? ""
                                 : info->global_budget ? ":bytes=2K,chunk=16"
                                                       : ":budget=24,sink=2,window=8") +
-                               (info->attention_stats.queries ? ",observe=4,step=16" : "");
+                               (info->needs.fits_values ? ",observe=4,step=16" : "");
     seed(name + "-prefill", method, {static_cast<unsigned char>(n * 37), 0, 0, 0, 60, 20, 1, n});
     seed(name + "-stream", method, {7, static_cast<unsigned char>(n % 8), n, 1, 60, 7, 1, 0});
     if (!exact) {

@@ -9,7 +9,8 @@
 
 #include "ballast/cache.h"
 #include "ballast/error.h"
-#include "ballast/experiments.h"
+#include "ballast/recording.h"
+#include "ballast/scoring.h"
 #include "ballast/threads.h"
 #include "memory_file.h"
 #include "target.h"
@@ -42,7 +43,7 @@ struct Rows {
 };
 
 inline void feed(Cache& cache, std::size_t tokens, std::size_t seed) {
-  tokens = std::min(tokens, cache.scoring().chunk_room());
+  tokens = std::min(tokens, scoring_of(cache).chunk_room());
   Rows rows(cache.shape(), tokens, seed);
   for (std::size_t l = 0; l < cache.shape().layers; ++l) {
     cache.forward(l, rows.keys.view(), rows.values.view(), rows.queries.view(), rows.out.view());
@@ -54,11 +55,11 @@ inline void look_at(const Cache& cache) {
     for (std::size_t h = 0; h < cache.shape().kv_heads; ++h) {
       (void)cache.kept(l, h);
       (void)cache.segments(l, h);
-      (void)cache.scoring().scores(l, h);
+      (void)scoring_of(cache).scores(l, h);
       (void)latest_attention(cache, l, h);
     }
   }
-  (void)cache.reports();
+  (void)reports_of(cache);
   BALLAST_FUZZ_CHECK(cache.bytes().used() <= cache.bytes().total());
 }
 
@@ -66,17 +67,17 @@ inline void look_at(const Cache& cache) {
 inline void read_again(Cache& cache) {
   const CacheShape& s = cache.shape();
   const bool stream = cache.options().protocol == Protocol::stream;
-  const std::size_t n = stream ? cache.scoring().chunk_tokens() : cache.tokens();
+  const std::size_t n = stream ? scoring_of(cache).chunk_tokens() : cache.tokens();
   if (n > 1000) return;
   const Matrix grams = numbers(s.kv_heads * s.queries_per_kv_head * s.value_dim, s.value_dim, 5);
   const auto chunk = static_cast<std::size_t>(cache.options().policy.integer("chunk"));
   for (std::size_t l = 0; l < s.layers; ++l)
-    cache.scoring().start_replay(l, l % 2 == 0 ? grams.view() : ConstMatrix{});
+    scoring_of(cache).start_replay(l, l % 2 == 0 ? grams.view() : ConstMatrix{});
   for (std::size_t t = 0; t < n; t += chunk) {
     Rows rows(s, std::min(chunk, n - t), t);
     const std::vector<float> weights(rows.keys.rows(), 0.5f);
     for (std::size_t l = 0; l < s.layers; ++l) {
-      cache.scoring().replay(
+      scoring_of(cache).replay(
           l, rows.keys.view(), rows.values.view(), rows.queries.view(),
           t % 2 == 0 ? std::span<const float>(weights) : std::span<const float>(), rows.out.view());
     }
@@ -84,11 +85,11 @@ inline void read_again(Cache& cache) {
   attempt([&] {
     Rows rows(s, 3, 1);
     for (std::size_t l = 0; l < s.layers; ++l) {
-      cache.scoring().replay_question(l, rows.keys.view(), rows.values.view(), rows.queries.view(),
-                                      {}, rows.out.view());
+      scoring_of(cache).replay_question(l, rows.keys.view(), rows.values.view(),
+                                        rows.queries.view(), {}, rows.out.view());
     }
   });
-  if (stream) cache.scoring().end_chunk();
+  if (stream) scoring_of(cache).end_chunk();
 }
 
 /// Methods that a fork of an exact cache may ask for.
@@ -108,7 +109,7 @@ inline void copy_and_cut(const Cache& cache) {
   look_at(copy);
   const Policy fork = Policy::parse(kForks[tokens % kForks.size()]);
   attempt([&] {
-    Cache forked = cache.fork(fork, 1);
+    Cache forked = fork_of(cache, fork, 1);
     forked.finish_prompt();
     feed(forked, 2, 1);
     look_at(forked);
@@ -119,10 +120,10 @@ inline void copy_and_cut(const Cache& cache) {
     Cache scored = cache.clone();
     for (std::size_t l = 0; l < cache.shape().layers; ++l) {
       for (std::size_t h = 0; h < cache.shape().kv_heads; ++h)
-        set_replay_scores(scored, l, h, scores);
+        scoring_of(scored).set_scores(l, h, scores);
     }
     scored.finish_prompt();
-    scored.scoring().discard_replay();
+    scoring_of(scored).discard_replay();
   });
 }
 
@@ -139,7 +140,7 @@ inline void save_and_load(const Cache& cache) {
 
 inline void go_on(Cache& cache) {
   static const auto pool = std::make_shared<ThreadPool>(1);
-  cache.set_pool(pool);
+  set_host(cache, pool, nullptr);
   look_at(cache);
   attempt([&] { save_and_load(cache); });
   const CacheShape& s = cache.shape();
@@ -148,13 +149,13 @@ inline void go_on(Cache& cache) {
   copy_and_cut(cache);
   // Fitting values takes milliseconds at every step: few tokens then.
   const MethodInfo& info = cache.options().policy.info();
-  const std::size_t many = info.attention_stats.queries ? 3 : 40;
+  const std::size_t many = info.needs.fits_values ? 3 : 40;
   for (std::size_t step = 0; step < 6; ++step) {
     attempt([&] { feed(cache, step % 3 == 2 ? many : 1, step); });
-    if (cache.scoring().chunk_room() == 0) attempt([&] { read_again(cache); });
+    if (scoring_of(cache).chunk_room() == 0) attempt([&] { read_again(cache); });
   }
   look_at(cache);
-  if (cache.scoring().needs_replay()) {
+  if (scoring_of(cache).needs_replay()) {
     attempt([&] { save_and_load(cache); });
     attempt([&] { read_again(cache); });
   }

@@ -14,7 +14,7 @@ namespace {
 class KeyNorm : public ballast::SelectionSummary {
  public:
   explicit KeyNorm(const ballast::SummarySetup& setup)
-      : SelectionSummary(setup, {.by_rule = setup.capacity, .accumulates = false}),
+      : SelectionSummary(setup, {.by_rule = setup.capacity}),
         sign_(setup.policy.choice("keep") == "short" ? -1.0f : 1.0f),
         key_(setup.key_dim) {}
 
@@ -45,7 +45,7 @@ void register_key_norm() {
       .parameters = {{"keep", ballast::Parameter::Kind::choice, "short", 0, 0, "short|long",
                       "long: the longest keys instead, to see what short ones are worth"}},
       .sink = 4,
-      .attention_stats = {},
+      .needs = {},
       .make = [](const ballast::SummarySetup& setup) -> std::unique_ptr<ballast::Summary> {
         return std::make_unique<KeyNorm>(setup);
       },

@@ -7,23 +7,25 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ballast/attention.h"
-#include "ballast/experiments.h"
 #include "ballast/heads.h"
 #include "ballast/matrix.h"
 #include "ballast/method.h"
+#include "ballast/recording.h"
 #include "ballast/recurrent_states.h"
 #include "ballast/rotary.h"
-#include "ballast/scoring.h"
 #include "ballast/storage.h"
 #include "ballast/summary.h"
 #include "ballast/threads.h"
 
 namespace ballast {
+
+struct CacheParts;
 
 /// The dimensions of a model's cache.
 struct CacheShape {
@@ -79,12 +81,12 @@ struct CacheOptions {
   /// allocations. 0: unknown.
   std::size_t expected_tokens = 0;
   /// Threads of the cache's loops over heads. Null: the pool of the engine that runs the cache, or
-  /// else ThreadPool::shared(). Not part of a saved cache: see Cache::set_pool().
+  /// else ThreadPool::shared(). Not part of a saved cache: see set_host().
   std::shared_ptr<ThreadPool> pool;
-  /// For methods with AttentionStats::value_norms; null: they take |v|_1. Not part of a saved
-  /// cache: see Cache::set_value_norms().
+  /// For methods with Needs::value_norms; null: they take |v|_1. Not part of a saved
+  /// cache: see set_host().
   std::shared_ptr<const ValueNorms> value_norms;
-  /// What forks of an exact cache need beside its tokens: see experiments.h.
+  /// What forks of an exact cache need beside its tokens: see recording.h.
   Recording recording;
 
   /// Whether forward() checks that keys, values and queries are finite. Without the check an
@@ -124,15 +126,12 @@ class Cache {
 
   const CacheShape& shape() const;
   const CacheOptions& options() const;
-  /// Sets options().pool, for caches that were loaded. No other call may be running.
-  void set_pool(std::shared_ptr<ThreadPool> pool);
-  /// Sets options().value_norms, likewise.
-  void set_value_norms(std::shared_ptr<const ValueNorms> norms);
 
   /// Takes in m tokens of one layer and answers their queries, causally.
   /// keys: m × kv_heads × key_dim, values: m × kv_heads × value_dim; queries: m × (kv_heads ·
   /// queries_per_kv_head) × key_dim, out: the same with value_dim; query heads of a KV head side by
-  /// side. Each may have its own element type and strides; nothing is converted by the caller.
+  /// side. Each may have its own element type and strides; nothing is converted by the caller. A
+  /// matrix, rows of tokens in float32, has heads side by side.
   /// How a text is cut into calls does not change the result. Tokens that need no output come with
   /// queries and out of 0 tokens, unless the method uses attention (options().needs_queries()).
   /// Layers are fed in order: none may be ahead of the one before it.
@@ -140,46 +139,14 @@ class Cache {
   /// finite; the cache is then as it was.
   void forward(std::size_t layer, const HeadsView& keys, const HeadsView& values,
                const HeadsView& queries, const MutableHeadsView& out);
-  /// The same for float32 rows of tokens, heads side by side.
-  void forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
-               MutableMatrix out);
 
-  /// Scores of the entries, for methods that choose by them, and the budget divided by these.
-  Scoring& scoring();
-  const Scoring& scoring() const;
-
-  /// The prompt has ended: prefill summarises its middle. Call once, for each layer or for all.
-  /// Throws Error if the layers have read different numbers of tokens.
-  void finish_prompt(std::size_t layer);
-  void finish_prompt();
-
-  /// A copy whose prompt another method will summarise: many methods are compared on one reading of
-  /// a text. The cache must be exact, in prefill, its prompt not finished; options().recording must
-  /// cover what the policy uses. The fork is what it would be had the prompt been read with that
-  /// policy. Throws Error otherwise.
-  Cache fork(const Policy& policy, std::uint64_t seed) const;
-  /// An exact copy that notes something else from here on, above all another replay pass; of
-  /// attention, no more than this cache noted. Throws Error where fork() above does.
-  Cache fork(const Recording& recording) const;
+  /// The prompt has ended: prefill summarises its middle. Call once, for each layer or for all
+  /// (no `layer`). Throws Error if the layers have read different numbers of tokens.
+  void finish_prompt(std::optional<std::size_t> layer = {});
 
   /// A copy that goes on by itself, in whatever state this cache is. It has no spare room: see
   /// reserve().
   Cache clone() const;
-
-  /// A text that was read alone and is to stand among others.
-  struct Document {
-    std::shared_ptr<const Cache> cache;
-    /// Tokens at its start that are left out: those that stand before the first document already.
-    std::size_t left_out = 0;
-  };
-  /// An exact cache whose tokens follow those documents, as if they had been read one behind the
-  /// other: none of their rows is changed or copied, queries are turned back by where each
-  /// document stands. What documents say of each other's tokens is lost. All bytes of the documents
-  /// count as its own. It cannot be saved. Throws Error unless all are of one model, at absolute
-  /// positions, and hold a token that is not left out.
-  static Cache join(std::vector<Document> documents);
-  /// Tokens of the documents; 0 for any other cache.
-  std::size_t joined_tokens() const;
 
   /// Forgets all tokens but the first `tokens`, as if the others had never come: rejected drafts,
   /// or a step that failed in one of its layers. Exact caches can, others as long as no token has
@@ -208,9 +175,6 @@ class Cache {
   /// Every kept entry of one head, in order of position.
   std::vector<KeptEntry> kept(std::size_t layer, std::size_t head) const;
 
-  /// What the methods have to say of how it went (ClusterGen's radius, failed halvings).
-  std::vector<std::string> reports() const;
-
   /// Writes a versioned, checksummed file, beside and renamed. `note` is kept with it (what the
   /// cache is of). Throws Error if it cannot be written.
   void save(const std::filesystem::path& path, std::string_view note = {}) const;
@@ -222,15 +186,20 @@ class Cache {
   static Cache parse(std::span<const std::byte> bytes, const std::string& name,
                      std::string* note = nullptr);
 
-  /// For the files of src/cache.
-  CacheParts& parts() { return *parts_; }
-  const CacheParts& parts() const { return *parts_; }
-
  private:
+  friend struct CacheParts;
   explicit Cache(std::unique_ptr<CacheParts> parts);
 
   std::unique_ptr<CacheParts> parts_;
 };
+
+/// Sets options().pool and options().value_norms, for caches that were loaded. No other call may be
+/// running.
+void set_host(Cache& cache, std::shared_ptr<ThreadPool> pool,
+              std::shared_ptr<const ValueNorms> value_norms);
+
+/// What the methods have to say of how it went (ClusterGen's radius, failed halvings).
+std::vector<std::string> reports_of(const Cache& cache);
 
 /// One sequence's part of forward_batch(): see Cache::forward for the shapes.
 struct BatchItem {

@@ -25,6 +25,21 @@ struct BasicHeadsView {
   std::size_t token_stride = 0;  ///< from a token to the next, same head
   std::size_t head_stride = 0;   ///< from a head to the next, same token
 
+  BasicHeadsView() = default;
+  BasicHeadsView(Void* data, ElementType type, std::size_t tokens, std::size_t heads,
+                 std::size_t dim, std::size_t token_stride, std::size_t head_stride)
+      : data(data),
+        type(type),
+        tokens(tokens),
+        heads(heads),
+        dim(dim),
+        token_stride(token_stride),
+        head_stride(head_stride) {}
+  /// Rows of tokens in float32, as one head: Cache::forward() takes its heads side by side.
+  template <typename Float>
+  BasicHeadsView(MatrixView<Float> rows)  // NOLINT: a matrix is such a view
+      : BasicHeadsView(of(rows, 1)) {}
+
   /// A contiguous array [token][head][dim].
   static BasicHeadsView token_major(Void* data, ElementType type, std::size_t tokens,
                                     std::size_t heads, std::size_t dim) {

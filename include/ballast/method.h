@@ -70,31 +70,28 @@ enum class ReplayScore : std::uint8_t {
 /// none, max, plain, rms, mean, given.
 std::string_view to_string(ReplayScore score);
 
-/// What a cache shows of one query: see AttentionStats::recent_score.
-struct Observed {
+/// What a cache shows of one query: see Needs::recent_score.
+struct QueryView {
   std::span<const float> attention;  ///< to every entry of the head, in the order of its segments
   std::span<const float> answer;     ///< value_dim elements
   ConstMatrix values;                ///< entries × value_dim
 };
 
-/// Which attention a method wants to see.
-struct AttentionStats {
-  enum class Kind : std::uint8_t {
-    nothing,
-    accumulated,  ///< what each entry received from every query that could see it, summed
-    recent,       ///< from the queries of the last `observe` tokens, when the method chooses
-    both,         ///< accumulated as Block::attention_sum and observe(), recent as
-                  ///< Block::recent_attention_sum and observe_last()
-  };
-  Kind kind = Kind::nothing;
-  /// The method's own score of the entries from one of the last queries, added to `sums`, an
-  /// element an entry: it takes the place of `recent`'s attention. Null: the attention itself.
-  void (*recent_score)(const Observed& seen, std::span<double> sums) = nullptr;
-  /// The last `observe` queries themselves come with each block (Block::queries).
-  bool queries = false;
-  /// Mean and covariance of all queries before rotation (SummarySetup::query_moments).
+/// What a method needs to know of queries and scores. The cache remembers nothing else.
+struct Needs {
+  /// What each entry received from every query that could see it, summed: Block::attention_sum and
+  /// Summary::observe().
+  bool attention_sums = false;
+  /// The queries of the last `observe` tokens, and what they look at: Observed.
+  bool recent_queries = false;
+  /// The method's own score of the entries from one of these queries, added to `sums`, an element
+  /// an entry: it takes the place of their attention. Null: the attention itself.
+  void (*recent_score)(const QueryView& seen, std::span<double> sums) = nullptr;
+  /// Values are fitted to these queries, which takes long.
+  bool fits_values = false;
+  /// Mean and covariance of all queries before rotation: Observed::query_moments().
   bool query_moments = false;
-  /// What the model's output projection makes of values (SummarySetup::value_norms).
+  /// What the model's output projection makes of values: Observed::value_norms().
   bool value_norms = false;
   /// One decision for all heads of a layer: attention is summed over the heads too (SpAtten).
   bool whole_layer = false;
@@ -107,8 +104,10 @@ struct AttentionStats {
   bool replay_own = false;
   /// Questions that are known before the prompt ends score entries, too: Scoring::replay_question.
   bool question = false;
-  /// A replay pass notes some of its queries, which values are fitted to: Block::outside_logits.
+  /// A replay pass notes some of its queries, which values are fitted to: Observed::queries().
   bool refit = false;
+  /// Whether the queries of all tokens are wanted as they are read.
+  bool all_queries() const { return attention_sums || recent_queries || query_moments; }
 };
 
 /// A method: its name, its keys, its defaults, and what makes its summaries. Adding one:
@@ -127,10 +126,10 @@ struct MethodInfo {
   bool merges = false;          ///< two summaries unite
   /// One budget, bytes=, for the entries of all layers and heads (see Block::tiers).
   bool global_budget = false;
-  /// recent, both: the method needs an integer parameter `observe` with a default.
-  AttentionStats attention_stats;
-  /// The attention wanted where that depends on the parameters; null: `attention_stats`.
-  AttentionStats (*attention_stats_of)(const Policy& policy) = nullptr;
+  /// With recent_queries the method has an integer parameter `observe` with a default.
+  Needs needs;
+  /// Where that depends on the parameters; null: `needs`.
+  Needs (*needs_of)(const Policy& policy) = nullptr;
   /// Makes the summary of one head; null when nothing is summarised.
   std::unique_ptr<Summary> (*make)(const SummarySetup& setup) = nullptr;
   /// Makes what the heads and layers of one sequence share; null: nothing.
@@ -196,9 +195,9 @@ class Policy {
   /// Whether the string says how much to keep: rate, budget or bytes.
   bool has_memory() const;
   bool keeps_generated() const;
-  /// Which attention the method wants to see, with these parameters.
-  AttentionStats attention_stats() const;
-  /// Last tokens whose queries count (AttentionStats recent and both), else 0.
+  /// What the method needs, with these parameters.
+  Needs needs() const;
+  /// Last tokens whose queries count (Needs::recent_queries), else 0.
   std::size_t observed() const;
 
  private:

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -11,10 +12,13 @@
 
 namespace ballast {
 
+class Cache;
+class Policy;
 struct CacheParts;
 class ReplayScores;
 
-/// The scores of one cache: see Cache::scoring(). Errors leave it as it was.
+/// The scores of one cache, for methods that choose by them, and the budget divided by these.
+/// Errors leave it as it was.
 class Scoring {
  public:
   explicit Scoring(CacheParts& cache);
@@ -37,7 +41,7 @@ class Scoring {
   /// Whether a replay pass is due before the prompt ends: the method or the recording asks for
   /// one, it has not been, and the method's budget does not hold the exact cache.
   bool needs_replay() const;
-  /// What a replay pass is scored with, for methods whose AttentionStats ask for one or for
+  /// What a replay pass is scored with, for methods whose Needs ask for one or for
   /// recording.replay. After the last token of the text, before replay(), once for each layer.
   /// `output_grams`: for each of the kv_heads·queries_per_kv_head query heads W_O W_O^T of its part
   /// of the output projection, value_dim × value_dim, one below the other; no rows: the identity.
@@ -45,17 +49,21 @@ class Scoring {
   void start_replay(std::size_t layer, ConstMatrix output_grams);
   /// Replay pass: m tokens that see everything read, and each other causally, as if they
   /// followed the text. Nothing of them is kept; every entry's score grows by what they look at.
-  /// With AttentionStats::replay_own calls come chunk by chunk, from the start of what was read
+  /// With Needs::replay_own calls come chunk by chunk, from the start of what was read
   /// last: the end of a call is the next chunk= tokens, whose entries alone are scored.
   /// keys, values, queries, out: as for Cache::forward(). query_weights: 1/|x| of each token's
   /// residual stream where it enters the layer, from 0; empty: 1.
   void replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
               std::span<const float> query_weights, MutableMatrix out);
-  /// A question that is known before the prompt ends, for methods whose AttentionStats want it.
+  /// A question that is known before the prompt ends, for methods whose Needs want it.
   /// After the replay pass, and like it: nothing is kept. An entry counts for what its
   /// neighbours get, three on each side (as SnapKV pools), where that is more than its score.
   void replay_question(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
                        std::span<const float> query_weights, MutableMatrix out);
+  /// The scores of a replay pass that was made elsewhere, of one KV head: a number from 0 for each
+  /// of its tokens. All heads and layers have scores before the prompt ends. Throws Error if the
+  /// method has no use for them, or it is another number of tokens.
+  void set_scores(std::size_t layer, std::size_t kv_head, std::span<const float> scores);
   /// Discards the scores of a replay pass that was not completed.
   void discard_replay();
 
@@ -78,22 +86,28 @@ class Scoring {
  private:
   friend class Cache;
   friend class GlobalBudget;
-  friend void set_replay_scores(class Cache&, std::size_t, std::size_t, std::span<const float>);
+  friend Cache fork_of(const Cache& cache, const Policy& policy, std::uint64_t seed);
+
+  /// Takes the scores of the cache that this one is a copy of. Those that come with the tokens go
+  /// on growing, others are shared.
+  void copy(const Scoring& other);
+  /// Forgets scores of tokens that the cache has forgotten.
+  void truncate();
+  std::size_t bytes() const;
 
   /// Whether scores come with the tokens.
   bool gives_scores() const;
   /// Whether the cache works chunk by chunk.
   bool streams() const;
-  /// For a copy of the cache. Scores that come with the tokens go on growing, others are shared.
-  std::shared_ptr<ReplayScores> copied() const;
-  /// Forgets scores of tokens that the cache has forgotten.
-  void truncate();
-  std::size_t bytes() const;
   void check_replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
                     std::span<const float> query_weights, MutableMatrix out) const;
 
   CacheParts& cache_;
   std::shared_ptr<ReplayScores> scores_;  ///< forks share them; null: there are none
 };
+
+/// Of this cache, as long as it lives.
+Scoring& scoring_of(Cache& cache);
+const Scoring& scoring_of(const Cache& cache);
 
 }  // namespace ballast

@@ -23,9 +23,6 @@ class SelectionSummary : public Summary {
     /// Equal ranks stay or go together: a rank of which not all fit is closed for good.
     bool whole_ranks = false;
     bool lightest = false;  ///< attention keeps the lightest tokens, not the heaviest
-    /// Attention is accumulated: every block must bring Block::attention_sum, and observe() is
-    /// called. False for a method whose AttentionStats are `nothing`.
-    bool accumulates = true;
   };
   SelectionSummary(const SummarySetup& setup, const Options& options);
 
@@ -57,8 +54,11 @@ class SelectionSummary : public Summary {
   /// Ranks and accumulated attention sums of the entries, in the order of segments().
   std::span<float> ranks() { return {rank_.data(), store_.size()}; }
   std::span<float> attention_sums() { return {attention_sum_.data(), store_.size()}; }
+  /// The attention that the tokens of a block come with: sums over all queries if the method needs
+  /// these, else over the last ones; none if it needs neither. Throws Error if it is not there.
+  std::span<const float> attention_of(const Block& block) const;
 
-  /// Copies `attention_sum` over `known`: for methods that watch recent attention. Throws Error
+  /// Copies `attention_sum` over `known`: for methods that need recent attention. Throws Error
   /// unless both have one number an entry.
   void replace(std::span<float> known, std::span<const float> attention_sum) const;
 
@@ -73,6 +73,7 @@ class SelectionSummary : public Summary {
 
   std::size_t capacity_;
   Options options_;
+  Needs needs_;
   EntryStore store_;
   std::uint64_t seen_ = 0;
   float closed_ = kNever;  ///< ranks up to this one are not kept by the rule

@@ -23,7 +23,7 @@ class RowMean;
 class SharedState;
 
 /// What a model does with values where they leave attention, for methods that weigh values by it
-/// (AttentionStats::value_norms). Any thread may ask.
+/// (Needs::value_norms). Any thread may ask.
 class ValueNorms {
  public:
   virtual ~ValueNorms() = default;
@@ -55,10 +55,33 @@ struct SummarySetup {
   RandomKey random;
   int layers = 1;                 ///< of the model; random.layer is this one
   SharedState* shared = nullptr;  ///< of the sequence; null unless the method has make_shared
-  /// AttentionStats::query_moments: of the queries so far; null: unknown.
-  const QueryMoments* query_moments = nullptr;
-  /// AttentionStats::value_norms: the model's; null, or a null pointer in it: |v|_1.
-  const std::shared_ptr<const ValueNorms>* value_norms = nullptr;
+};
+
+/// What the cache of a head has seen, for methods that ask while tokens come in. It is computed
+/// when it is first asked for: ask before the summary changes. Each answer is there where Needs
+/// says so.
+class Observed {
+ public:
+  virtual ~Observed() = default;
+  /// Needs::recent_queries: what the entries held received from the last queries, summed, in the
+  /// order of segments().
+  virtual std::span<const float> held_attention() const { return {}; }
+  /// The same of `count` tokens from `first` on, which come in.
+  virtual std::span<const float> attention(Position first, std::size_t count) const;
+  /// Needs::recent_queries: those of the last `observe` tokens, queries_per_kv_head rows a token.
+  /// Needs::refit: those of a replay pass, to which the whole text is visible, within a sliding
+  /// window.
+  virtual ConstMatrix queries() const { return {}; }
+  /// Where each stands.
+  virtual std::span<const Position> query_positions() const { return {}; }
+  /// Needs::refit: log Σ e^logit of what each query saw outside of the block.
+  virtual std::span<const float> outside_logits() const { return {}; }
+  /// Needs::query_moments: of the queries so far; null: unknown.
+  virtual const QueryMoments* query_moments() const { return nullptr; }
+  /// Needs::value_norms: the model's; null: |v|_1.
+  virtual const ValueNorms* value_norms() const { return nullptr; }
+  /// Nothing was seen.
+  static const Observed& nothing();
 };
 
 /// Consecutive tokens that leave the window, oldest first.
@@ -67,21 +90,17 @@ struct Block {
   RowsView values;
   Position first = 0;
   Position now = 0;  ///< tokens of the text seen so far, window included
-  /// Attention that each token has received, as the method's AttentionStats says; else empty.
+  /// Needs::attention_sums: what each token has received; else empty.
   std::span<const float> attention_sum;
-  std::span<const float>
-      recent_attention_sum;  ///< AttentionStats::both: that of the last `observe` tokens' queries
   /// Methods with one budget for the whole cache: what becomes of each entry held, in the order of
   /// segments(), then of each token; an index into the method's tiers or beyond them. Else empty.
   std::span<const std::uint8_t> tiers;
-  /// AttentionStats::queries: those of the last `observe` tokens, queries_per_kv_head rows a token,
-  /// and where each row stands; else empty.
-  ConstMatrix queries = {};
-  std::span<const Position> query_positions = {};
-  /// AttentionStats::refit: `queries` are those of a replay pass, to which the whole text is
-  /// visible, within a sliding window; log Σ e^logit of what each saw outside of the block.
-  std::span<const float> outside_logits = {};
+  /// Valid while the block comes in.
+  const Observed* observed = &Observed::nothing();
   std::size_t size() const { return keys.rows; }
+  /// What the last queries' attention gave each token: Observed::attention(). Throws Error if it is
+  /// not known.
+  std::span<const float> recent_attention() const;
   /// Tokens `begin` and on, `count` of them; attention sums of the same tokens where they are
   /// given.
   Block slice(std::size_t begin, std::size_t count) const {
@@ -90,9 +109,6 @@ struct Block {
     part.values = values.slice(begin, count);
     part.first = first + static_cast<Position>(begin);
     if (!attention_sum.empty()) part.attention_sum = attention_sum.subspan(begin, count);
-    if (!recent_attention_sum.empty()) {
-      part.recent_attention_sum = recent_attention_sum.subspan(begin, count);
-    }
     return part;
   }
 };
@@ -116,13 +132,12 @@ class Summary {
   /// Appends the runs of entries to `out`; valid until the next change.
   virtual void segments(std::vector<Segment>& out) const = 0;
 
-  /// For methods that watch attention: what the entries received, in the order of segments().
-  /// AttentionStats::accumulated: one call a step, to be added up. AttentionStats::recent: one call
-  /// before each absorb, which replaces what was known.
+  /// Needs::attention_sums: what the entries received in a step, in the order of segments(), to be
+  /// added up.
   virtual void observe(std::span<const float> attention_sum);
-  /// AttentionStats::both: what the entries received from the queries of the last `observe` tokens,
-  /// before each absorb.
-  virtual void observe_last(std::span<const float> attention_sum);
+  /// Needs::recent_queries: tokens are about to come in, and held_attention() replaces what was
+  /// known of the entries.
+  virtual void observe_recent(const Observed& observed);
 
   /// Methods that score tokens: what absorb() would choose by if this block came to a summary that
   /// is empty, as this one must be; a finite number a token, the higher stays. heads=adaptive

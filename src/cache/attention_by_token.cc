@@ -27,36 +27,33 @@ std::vector<Position> positions_of(const Segment& segment) {
 
 }  // namespace
 
-void LayerCache::attention(std::size_t query_head, std::span<const float> query, Position position,
-                           std::span<float> sums) const {
-  const std::size_t group = shape_.queries_per_kv_head, h = query_head / group;
-  std::vector<Segment> segments;
-  heads_[h].segments(now(), segments);
+void add_attention_by_token(const Cache& cache, std::size_t layer, std::size_t query_head,
+                            std::span<const float> query, Position position,
+                            std::span<float> sums) {
+  const std::size_t group = cache.shape().queries_per_kv_head, h = query_head / group;
+  const LayerCache& of = CacheParts::of(cache).layer(layer, h);
+  const std::vector<Segment> segments = of.segments(h);
   std::vector<Position> places;
   for (const Segment& segment : segments) {
     const std::vector<Position> more = positions_of(segment);
     places.insert(places.end(), more.begin(), more.end());
   }
-  Matrix unused(1, shape_.value_dim);
+  Matrix unused(1, cache.shape().value_dim);
   std::vector<float> weights(places.size());
-  const auto own = [&](std::span<const float> of) {
-    return of.empty() ? of : of.subspan(query_head % group, 1);
+  const auto own = [&](std::span<const float> all) {
+    return all.empty() ? all : all.subspan(query_head % group, 1);
   };
-  attend_entries(h, heads_[h],
-                 {{query.data(), 1, query.size()}, {&position, 1}, own(slopes(h)), own(sinks(h))},
-                 unused.view(), weights);
+  const LayerAttention& attention = of.attention();
+  attention.attend(h, segments,
+                   {{query.data(), 1, query.size()},
+                    {&position, 1},
+                    own(attention.slopes(h)),
+                    own(attention.sinks(h))},
+                   unused.view(), weights);
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (places[i] >= 0 && static_cast<std::size_t>(places[i]) < sums.size())
       sums[static_cast<std::size_t>(places[i])] += weights[i];
   }
-}
-
-void add_attention_by_token(const Cache& cache, std::size_t layer, std::size_t query_head,
-                            std::span<const float> query, Position position,
-                            std::span<float> sums) {
-  cache.parts()
-      .layer(layer, query_head / cache.shape().queries_per_kv_head)
-      .attention(query_head, query, position, sums);
 }
 
 }  // namespace ballast

@@ -60,6 +60,8 @@ Policy fit_bytes(const CacheShape& shape, const CacheOptions& options, std::size
   return with_entries(policy, entries);
 }
 
-std::size_t most_entries(const Cache& cache) { return cache.parts().layer(0, 0).budget().total(); }
+std::size_t most_entries(const Cache& cache) {
+  return CacheParts::of(cache).layer(0, 0).budget().total();
+}
 
 }  // namespace ballast

@@ -41,8 +41,8 @@ void check_shape(const CacheShape& shape) {
           "a cache needs layers, KV heads and query heads; given: {}, {} and {} a KV head",
           shape.layers, shape.kv_heads, shape.queries_per_kv_head);
   for (std::size_t dim : {shape.key_dim, shape.value_dim}) {
-    require(dim >= 1 && dim <= kMostHeadDim, "a head dimension of {}; supported: 1 to {}", dim,
-            kMostHeadDim);
+    require(dim >= 1 && dim <= kMaxHeadDim, "a head dimension of {}; supported: 1 to {}", dim,
+            kMaxHeadDim);
   }
   require(shape.sliding_windows.empty() || shape.sliding_windows.size() == shape.layers,
           "{} sliding windows for {} layers", shape.sliding_windows.size(), shape.layers);
@@ -68,16 +68,14 @@ void check_shape(const CacheShape& shape) {
 
 namespace {
 
-void check_matrix(ConstMatrix rows, std::size_t count, std::size_t cols, const char* name) {
-  require(rows.rows == count && rows.cols == cols, "{} {} × {}, expected {} × {}", name, rows.rows,
-          rows.cols, count, cols);
-}
-
 void check_heads(const HeadsView& view, std::size_t tokens, std::size_t heads, std::size_t dim,
                  const char* name) {
-  require(view.tokens == tokens && (tokens == 0 || (view.heads == heads && view.dim == dim)),
-          "{} {} tokens × {} heads × {}, expected {} × {} × {}", name, view.tokens, view.heads,
-          view.dim, tokens, heads, dim);
+  const bool fits =
+      view.tokens == tokens && (tokens == 0 || (view.heads == heads && view.dim == dim));
+  require(fits || view.heads != 1, "{} {} × {}, expected {} × {}", name, view.tokens, view.dim,
+          tokens, heads * dim);  // a matrix
+  require(fits, "{} {} tokens × {} heads × {}, expected {} × {} × {}", name, view.tokens,
+          view.heads, view.dim, tokens, heads, dim);
   require(view.data != nullptr || tokens == 0, "{} {} tokens without data", name, tokens);
 }
 
@@ -125,9 +123,8 @@ void check_finite(const HeadsView& view, const char* name) {
 }  // namespace
 
 bool CacheOptions::needs_queries() const {
-  const AttentionStats stats = policy.attention_stats();
-  return stats.kind != AttentionStats::Kind::nothing || stats.query_moments ||
-         recording.needs_queries();
+  const Needs needs = policy.needs();
+  return needs.all_queries() || recording.needs_queries();
 }
 
 CacheParts::CacheParts(const CacheShape& given_shape, const CacheOptions& given, bool reserve)
@@ -185,18 +182,10 @@ Cache::~Cache() = default;
 
 const CacheShape& Cache::shape() const { return parts_->shape; }
 const CacheOptions& Cache::options() const { return parts_->options; }
-Scoring& Cache::scoring() { return parts_->scoring; }
-const Scoring& Cache::scoring() const { return parts_->scoring; }
 RecurrentStates* Cache::recurrent() { return parts_->recurrent ? &*parts_->recurrent : nullptr; }
 const RecurrentStates* Cache::recurrent() const {
   return parts_->recurrent ? &*parts_->recurrent : nullptr;
 }
-void Cache::set_pool(std::shared_ptr<ThreadPool> pool) { parts_->options.pool = std::move(pool); }
-
-void Cache::set_value_norms(std::shared_ptr<const ValueNorms> norms) {
-  parts_->options.value_norms = std::move(norms);
-}
-
 namespace {
 
 /// Whether so many tokens come with queries.
@@ -243,24 +232,30 @@ void check_elements(const CacheOptions& options, const HeadsView& keys, const He
 
 }  // namespace
 
-void Cache::forward(std::size_t layer, const HeadsView& keys, const HeadsView& values,
-                    const HeadsView& queries, const MutableHeadsView& out) {
-  check(*parts_, layer, keys, values, queries, out);
-  check_elements(options(), keys, values, queries);
-  parts_->layers[layer]->forward(keys, values, queries, out);
+namespace {
+
+/// A matrix's view as that of heads side by side.
+template <typename View>
+View split(View rows, std::size_t heads, std::size_t dim) {
+  if (rows.heads != 1 || rows.tokens == 0 || rows.dim != heads * dim) return rows;
+  rows.heads = heads;
+  rows.dim = rows.head_stride = dim;
+  return rows;
 }
 
-void Cache::forward(std::size_t layer, ConstMatrix keys, ConstMatrix values, ConstMatrix queries,
-                    MutableMatrix out) {
+}  // namespace
+
+void Cache::forward(std::size_t layer, const HeadsView& keys, const HeadsView& values,
+                    const HeadsView& queries, const MutableHeadsView& out) {
   const CacheShape& s = shape();
   const std::size_t query_heads = s.kv_heads * s.queries_per_kv_head;
-  check_matrix(keys, keys.rows, s.kv_heads * s.key_dim, "keys are");
-  check_matrix(values, keys.rows, s.kv_heads * s.value_dim, "values are");
-  const std::size_t answers = wants_queries(options(), keys.rows, queries.rows) ? keys.rows : 0;
-  check_matrix(queries, answers, query_heads * s.key_dim, "queries are");
-  check_matrix(out, answers, query_heads * s.value_dim, "the output is");
-  forward(layer, HeadsView::of(keys, s.kv_heads), HeadsView::of(values, s.kv_heads),
-          HeadsView::of(queries, query_heads), MutableHeadsView::of(out, query_heads));
+  const HeadsView k = split(keys, s.kv_heads, s.key_dim);
+  const HeadsView v = split(values, s.kv_heads, s.value_dim);
+  const HeadsView q = split(queries, query_heads, s.key_dim);
+  const MutableHeadsView o = split(out, query_heads, s.value_dim);
+  check(*parts_, layer, k, v, q, o);
+  check_elements(options(), k, v, q);
+  parts_->layers[layer]->forward(k, v, q, o);
 }
 
 void forward_batch(std::size_t layer, std::span<const BatchItem> items) {
@@ -275,7 +270,7 @@ void forward_batch(std::size_t layer, std::span<const BatchItem> items) {
     }
   }
   for (const BatchItem& item : items) {
-    check(item.cache->parts(), layer, item.keys, item.values, item.queries, item.out);
+    check(CacheParts::of(*item.cache), layer, item.keys, item.values, item.queries, item.out);
     elements += item.keys.tokens * item.keys.heads * item.keys.dim;
   }
   if (items.empty()) return;
@@ -288,7 +283,9 @@ void forward_batch(std::size_t layer, std::span<const BatchItem> items) {
       elements >= kParallelCheck);
   const auto attend = [&](std::size_t i) {
     const BatchItem& item = items[i];
-    item.cache->parts().layers[layer]->forward(item.keys, item.values, item.queries, item.out);
+    CacheParts::of(*item.cache)
+        .layers[layer]
+        ->forward(item.keys, item.values, item.queries, item.out);
   };
   // A sequence for each thread. The last ones, too few for that, are taken one after another where
   // they are through sooner when their heads share the threads.
@@ -301,20 +298,21 @@ void forward_batch(std::size_t layer, std::span<const BatchItem> items) {
   for (std::size_t i = alone; i < items.size(); ++i) attend(i);
 }
 
-void Cache::finish_prompt(std::size_t layer) {
+void Cache::finish_prompt(std::optional<std::size_t> one) {
   const auto& layers = parts_->layers;
-  require(layer < layers.size(), "layer {} of a cache of {} layers", layer, layers.size());
-  const std::size_t before = layer == 0 ? 0 : layers[layer - 1]->prompt_tokens();
-  require(before == 0 || before == tokens(layer),
-          "layer {} has {} tokens, layer {} finished its prompt with {}", layer, tokens(layer),
-          layer - 1, before);
-  require(!parts_->global,
-          "method {} divides one budget among all layers: finish their prompt together",
-          options().policy.info().name);
-  layers[layer]->finish_prompt(parts_->counted(tokens(layer)));
-}
-
-void Cache::finish_prompt() {
+  if (one) {
+    const std::size_t layer = *one;
+    require(layer < layers.size(), "layer {} of a cache of {} layers", layer, layers.size());
+    const std::size_t before = layer == 0 ? 0 : layers[layer - 1]->prompt_tokens();
+    require(before == 0 || before == tokens(layer),
+            "layer {} has {} tokens, layer {} finished its prompt with {}", layer, tokens(layer),
+            layer - 1, before);
+    require(!parts_->global,
+            "method {} divides one budget among all layers: finish their prompt together",
+            options().policy.info().name);
+    layers[layer]->finish_prompt(parts_->counted(tokens(layer)));
+    return;
+  }
   for (std::size_t l = 1; l < shape().layers; ++l) {
     require(tokens(l) == tokens(0),
             "layer {} has {} tokens, layer 0 has {}: a prompt ends once each layer has read it", l,
@@ -325,60 +323,11 @@ void Cache::finish_prompt() {
   for (auto& layer : parts_->layers) layer->finish_prompt(counted);
 }
 
-namespace {
-
-/// A copy of an exact cache in prefill with another policy or recording, without scores.
-std::unique_ptr<CacheParts> fork_parts(const CacheParts& from, const Policy& policy,
-                                       std::uint64_t seed, const Recording& recording) {
-  CacheOptions options = from.options;
-  require(options.policy.info().window_policy == WindowPolicy::all &&
-              options.protocol == Protocol::prefill,
-          "only an exact cache in prefill can be forked, not {} in {}", options.policy.info().name,
-          to_string(options.protocol));
-  options.policy = policy;
-  options.seed = seed;
-  options.recording = recording;
-  auto out = std::make_unique<CacheParts>(from.shape, options, false);
-  require(
-      out->options.key_type == options.key_type && out->options.value_type == options.value_type,
-      "{}: the cache stores its tokens in {}/{}, a fork in the same types", policy.to_string(),
-      to_string(options.key_type), to_string(options.value_type));
-  for (std::size_t l = 0; l < from.layers.size(); ++l) {
-    out->layers[l]->copy_prompt(*from.layers[l]);
-  }
-  out->recurrent = from.recurrent;
-  return out;
-}
-
-}  // namespace
-
-Cache Cache::fork(const Policy& policy, std::uint64_t seed) const {
-  const CacheParts& from = *parts_;
-  std::unique_ptr<CacheParts> out = fork_parts(from, policy, seed, {});
-  const ReplayScore wanted = policy.attention_stats().replay;
-  if (wanted != ReplayScore::none) {
-    const Recording& recording = from.options.recording;
-    require(
-        wanted == recording.replay && policy.attention_stats().replay_own == recording.replay_own,
-        "{} needs another replay pass than the cache has had", policy.info().name);
-    require(!policy.attention_stats().refit || recording.replay_queries,
-            "{} needs queries that the replay pass did not note", policy.to_string());
-    out->scoring.scores_ = from.scoring.copied();
-  }
-  return Cache(std::move(out));
-}
-
-Cache Cache::fork(const Recording& recording) const {
-  require(recording.replay != ReplayScore::given,
-          "scores that come with the tokens cannot be noted once these are read");
-  return Cache(fork_parts(*parts_, parts_->options.policy, parts_->options.seed, recording));
-}
-
 Cache Cache::clone() const {
   const CacheParts& from = *parts_;
   auto out = std::make_unique<CacheParts>(shape(), options(), false);
   if (from.shared) copy_saved(*from.shared, *out->shared);
-  out->scoring.scores_ = from.scoring.copied();
+  out->scoring.copy(from.scoring);
   out->joined = from.joined;
   for (std::size_t l = 0; l < shape().layers; ++l) out->layers[l]->copy(*from.layers[l]);
   out->recurrent = from.recurrent;
@@ -427,11 +376,18 @@ std::vector<KeptEntry> Cache::kept(std::size_t layer, std::size_t head) const {
   return all;
 }
 
-std::vector<std::string> Cache::reports() const {
+void set_host(Cache& cache, std::shared_ptr<ThreadPool> pool,
+              std::shared_ptr<const ValueNorms> value_norms) {
+  CacheOptions& options = CacheParts::of(cache).options;
+  options.pool = std::move(pool);
+  options.value_norms = std::move(value_norms);
+}
+
+std::vector<std::string> reports_of(const Cache& cache) {
   std::vector<std::string> out;
-  for (std::size_t l = 0; l < shape().layers; ++l) {
-    for (std::size_t h = 0; h < shape().kv_heads; ++h) {
-      const Summary* summary = parts_->layers[l]->head(h).summary.get();
+  for (std::size_t l = 0; l < cache.shape().layers; ++l) {
+    for (std::size_t h = 0; h < cache.shape().kv_heads; ++h) {
+      const Summary* summary = CacheParts::of(cache).layers[l]->head(h).summary.get();
       std::string text = summary ? summary->report() : std::string{};
       if (!text.empty()) out.push_back(fmt::format("layer {} head {}: {}", l, h, text));
     }

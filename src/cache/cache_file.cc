@@ -167,8 +167,8 @@ void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
           "{}: {} layers of {} KV heads cannot be in {} bytes", in.what(), shape.layers,
           shape.kv_heads, in.left());
   shape.queries_per_kv_head = in.get_count(1 << 16, "the number of query heads a KV head");
-  shape.key_dim = in.get_count(kMostHeadDim, "the key dimension");
-  shape.value_dim = in.get_count(kMostHeadDim, "the value dimension");
+  shape.key_dim = in.get_count(kMaxHeadDim, "the key dimension");
+  shape.value_dim = in.get_count(kMaxHeadDim, "the value dimension");
   shape.logits.scale = in.get<float>();
   shape.logits.softcap = in.get<float>();
   shape.logits.sliding_window = in.get<Position>();
@@ -193,7 +193,7 @@ void get_settings(ByteReader& in, CacheShape& shape, CacheOptions& options) {
   for (std::size_t l = 0; l < rotations; ++l) {
     Rotary& rotary = rotations == 1 ? shape.rotary : shape.rotations.emplace_back();
     rotary.frequencies.resize(
-        in.get_count(std::min(kMostHeadDim, in.left() / sizeof(float)), "frequencies"));
+        in.get_count(std::min(kMaxHeadDim, in.left() / sizeof(float)), "frequencies"));
     in.get_all<float>(rotary.frequencies);
     rotary.magnitude = in.get<float>();
     rotary.pairs = in.get<std::uint8_t>() != 0;
@@ -237,9 +237,7 @@ void LayerCache::save(ByteWriter& out) const {
     const bool recorded = options_.recording.any();
     head.window.save(out, !recorded, state_ == State::sliding);
     if (recorded) continue;
-    out.put_all<float>(
-        {head.recent_queries.data(), head.recent_queries.rows() * head.recent_queries.cols()});
-    head.query_moments.save(out);
+    head.queries.save(out);
   }
 }
 
@@ -279,7 +277,7 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {
     return mean;
   };
   if (auto mean = load_mean(shape_.key_dim); !mean.empty()) {
-    head.setup.key_mean = std::make_shared<const RowMean>(std::move(mean), rotary());
+    head.setup.key_mean = std::make_shared<const RowMean>(std::move(mean), attention_.rotary());
   }
   if (auto mean = load_mean(shape_.value_dim); !mean.empty()) {
     head.setup.value_mean = std::make_shared<const RowMean>(RowMean::for_values(std::move(mean)));
@@ -317,15 +315,8 @@ void LayerCache::load_head(HeadCache& head, ByteReader& in, std::size_t& room) {
       head.window.load(head.setup, accumulates(), state_ == State::sliding, as_read_,
                        state_ == State::whole ? head.first : 0, room / row, in);
   take(rows * row, "a window");
-  std::span<float> recent(head.recent_queries.data(),
-                          head.recent_queries.rows() * head.recent_queries.cols());
-  in.get_all(recent);
-  require(first_not_finite(recent) == recent.size(), "{}: a query is not finite", in.what());
-  if (state_ == State::growing) {
-    head.query_moments = {};
-    head.setup.query_moments = nullptr;
-  }
-  head.query_moments.load(in);
+  if (state_ == State::growing) head.queries.forget_moments();
+  head.queries.load(in);
 }
 
 void CacheParts::write(ByteWriter& out, std::string_view note) const {
@@ -410,7 +401,7 @@ std::unique_ptr<CacheParts> parse_body(ByteReader& in, std::string* note) {
           options.policy.observed() * shape.queries_per_kv_head, in.left());
   // What the file holds decides how much is allocated, not what it says of a text to come.
   std::size_t room = load_limit(in.left());
-  const bool moments = options.policy.attention_stats().query_moments;
+  const bool moments = options.policy.needs().query_moments;
   const std::size_t of_head =
       sizeof(HeadCache) + (moments ? shape.queries_per_kv_head * (shape.key_dim + 1) *
                                          (shape.key_dim + 2) / 2 * sizeof(double)

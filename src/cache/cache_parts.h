@@ -10,6 +10,7 @@
 
 #include "attention/rotary.h"
 #include "ballast/cache.h"
+#include "ballast/scoring.h"
 #include "ballast/serialize.h"
 #include "cache/global/global_budget.h"
 #include "cache/global/replay_scores.h"
@@ -25,6 +26,10 @@ void check_shape(const CacheShape& shape);
 struct CacheParts {
   /// See Cache::Cache(). `reserve`: allocate at once what the options let expect.
   CacheParts(const CacheShape& shape, const CacheOptions& options, bool reserve);
+
+  static CacheParts& of(Cache& cache) { return *cache.parts_; }
+  static const CacheParts& of(const Cache& cache) { return *cache.parts_; }
+  static Cache cache_of(std::unique_ptr<CacheParts> parts) { return Cache(std::move(parts)); }
 
   CacheShape shape;
   CacheOptions options;

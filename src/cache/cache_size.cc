@@ -35,9 +35,8 @@ CacheSize::CacheSize(const CacheShape& shape, const CacheOptions& options)
   row_ = stored_row_bytes(options_.key_type, shape.key_dim) +
          stored_row_bytes(options_.value_type, shape.value_dim);
   window_row_ = row_;
-  const AttentionStats stats = policy.attention_stats();
-  if (stats.kind == AttentionStats::Kind::accumulated || stats.kind == AttentionStats::Kind::both ||
-      options_.recording.attention_sum) {
+  const Needs stats = policy.needs();
+  if (stats.attention_sums || options_.recording.attention_sum) {
     window_row_ += sizeof(float);
   }
   if (stats.replay != ReplayScore::none) {  // and |W_O^T v| of each query head

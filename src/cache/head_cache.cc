@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "ballast/row_mean.h"
 #include "ballast/serialize.h"
@@ -198,9 +199,7 @@ void HeadCache::copy(const HeadCache& other, bool ring, bool as_read) {
   const SummarySetup own = setup;
   setup = other.setup;
   setup.shared = own.shared;
-  setup.query_moments = own.query_moments;
-  setup.value_norms = own.value_norms;
-  query_moments = other.query_moments;
+  queries.copy(other.queries);
   first = other.first;
   first_keys = copied(other.first_keys, first);
   first_values = copied(other.first_values, first);
@@ -212,8 +211,6 @@ void HeadCache::copy(const HeadCache& other, bool ring, bool as_read) {
     copy_saved(*other.summary, *summary);
   }
   window.copy(setup, other.window, ring, as_read);
-  std::copy_n(other.recent_queries.data(),
-              other.recent_queries.rows() * other.recent_queries.cols(), recent_queries.data());
 }
 
 void HeadCache::copy_prompt(const HeadCache& other, bool attention_sums, bool as_read) {
@@ -276,9 +273,7 @@ CacheBytes HeadCache::bytes() const {
   bytes.summary = summary ? summary->bytes() : 0;
   bytes.window = window.bytes();
   bytes.room = window.room_bytes();
-  bytes.attention_stats = window.attention_sum_bytes() +
-                          recent_queries.rows() * recent_queries.cols() * sizeof(float) +
-                          query_moments.bytes();
+  bytes.attention_stats = window.attention_sum_bytes() + queries.bytes();
   return bytes;
 }
 
@@ -308,26 +303,30 @@ void HeadCache::segments(Position now, std::vector<Segment>& out) const {
 
 namespace {
 
-/// Hands blocks to the summary, with the attention sums of the latest queries. These replace the
-/// accumulated sums unless the method uses both.
-void absorb_blocks(Summary& summary, const AttentionStats& watch, std::vector<Block> blocks,
-                   std::span<const float> latest, const AskedQueries& asked) {
+void absorb_blocks(Summary& summary, std::vector<Block> blocks, const Observed& observed) {
   for (Block& block : blocks) {
-    block.queries = asked.rows;
-    block.query_positions = asked.positions;
-    if (!latest.empty()) {
-      (watch.kind == AttentionStats::Kind::both ? block.recent_attention_sum
-                                                : block.attention_sum) = latest.first(block.size());
-      latest = latest.subspan(block.size());
-    }
+    block.observed = &observed;
     summary.absorb(block);
   }
 }
 
+/// What a replay pass has noted of the head.
+class ReplayObserved : public Observed {
+ public:
+  ReplayObserved(const ReplayQueries& noted, std::size_t dim) : noted_(noted), dim_(dim) {}
+  ConstMatrix queries() const override { return noted_.view(dim_); }
+  std::span<const Position> query_positions() const override { return noted_.positions; }
+  std::span<const float> outside_logits() const override { return noted_.outside_logits; }
+
+ private:
+  const ReplayQueries& noted_;
+  std::size_t dim_;
+};
+
 }  // namespace
 
 std::vector<float> HeadCache::scores(const Budget& budget, Position now,
-                                     std::span<const float> latest) const {
+                                     const Observed& observed) const {
   const std::size_t all = first + window.size();
   const std::size_t before = std::max(std::min(budget.sink, all), first);
   const std::size_t middle = all - before - std::min(budget.window, all - before);
@@ -338,26 +337,29 @@ std::vector<float> HeadCache::scores(const Budget& budget, Position now,
   empty.sink = before;
   Block block = window.run(before - first, middle, now);
   require(block.size() == middle, "a window that holds everything wraps");
-  if (!latest.empty()) block.attention_sum = latest.subspan(before, middle);
+  block.observed = &observed;
   make_summary(empty)->scores(block, out);
   return out;
 }
 
 void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
-                          std::span<const float> latest, const AskedQueries& asked) {
+                          const Observed& observed) {
   const std::size_t all = first + window.size();
   const std::size_t kept = std::min(budget.sink, all);
   const std::size_t before = std::max(kept, first);  // tokens held apart that no sink keeps leave
   const std::size_t last = std::min(budget.window, all - before);
   const std::size_t middle = all - before - last;
-  Window everything = std::move(window);
-
+  // Rows that `observed` sees stay where they are.
+  const Window everything = std::move(window);
+  Rows held_keys, held_values;
+  const std::size_t gone = first;  // from the window
   if (first > kept) {
     first = kept;
-    first_keys = copied(first_keys, first);
-    first_values = copied(first_values, first);
+    held_keys = std::move(first_keys);
+    held_values = std::move(first_values);
+    first_keys = copied(held_keys, first);
+    first_values = copied(held_values, first);
   }
-  const std::size_t gone = all - everything.size();  // from the window
   sink = kept - first;
   sink_keys = Rows(setup.key_type, setup.key_dim, sink);
   sink_values = Rows(setup.value_type, setup.value_dim, sink);
@@ -374,17 +376,17 @@ void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
   if (setup.tokens == 0 && setup.protocol == Protocol::prefill) setup.tokens = middle;
   summary = make_summary(setup);
   if (summary && middle > 0) {
-    absorb_blocks(*summary, setup.policy.attention_stats(),
-                  everything.blocks(before - gone, middle, now),
-                  latest.empty() ? latest : latest.subspan(before), asked);
+    absorb_blocks(*summary, everything.blocks(before - gone, middle, now), observed);
   }
   window = Window(setup, std::max(room, last), everything.attention_sum_bytes() != 0);
   for (std::size_t i = 0; i < last; ++i) window.push(everything, before + middle - gone + i, now);
 }
 
 void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t sample,
-                          const ReplayQueries* queries, std::size_t room, Position now,
+                          const ReplayQueries* replayed, std::size_t room, Position now,
                           const Rotary& rotary) {
+  std::optional<ReplayObserved> noted;
+  if (replayed != nullptr) noted.emplace(*replayed, setup.key_dim);
   const std::vector<Tier> kinds =
       replay_tiers(setup.policy, setup.protocol, setup.key_dim, setup.value_dim);
   find_means(now, rotary, kinds);
@@ -395,11 +397,7 @@ void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t sampl
   summary = make_summary(setup);
   for (Block& block : everything.blocks(0, everything.size(), now)) {
     block.tiers = tiers.subspan(static_cast<std::size_t>(block.first), block.size());
-    if (queries != nullptr) {
-      block.queries = queries->view(setup.key_dim);
-      block.query_positions = queries->positions;
-      block.outside_logits = queries->outside_logits;
-    }
+    if (noted) block.observed = &*noted;
     summary->absorb(block);
   }
   window = Window(setup, room, false);
@@ -422,18 +420,10 @@ void HeadCache::end_chunk(std::span<const std::uint8_t> tiers, Position now, con
   window = Window(setup, 0, false);
 }
 
-void HeadCache::absorb_oldest(std::size_t count, Position now, std::span<const float> latest,
-                              const AskedQueries& asked) {
+void HeadCache::absorb_oldest(std::size_t count, Position now, const Observed& observed) {
   if (summary) {
-    const AttentionStats watch = setup.policy.attention_stats();
-    const std::size_t middle = summary->entries();
-    if (!latest.empty()) {
-      const auto attention_sum = latest.subspan(ahead(), middle);
-      watch.kind == AttentionStats::Kind::both ? summary->observe_last(attention_sum)
-                                               : summary->observe(attention_sum);
-      latest = latest.subspan(ahead() + middle);
-    }
-    absorb_blocks(*summary, watch, window.blocks(0, count, now), latest, asked);
+    if (setup.policy.needs().recent_queries) summary->observe_recent(observed);
+    absorb_blocks(*summary, window.blocks(0, count, now), observed);
   }
   window.drop_oldest(count);
 }

@@ -9,7 +9,7 @@
 #include "ballast/cache.h"
 #include "ballast/summary.h"
 #include "base/own_pages.h"
-#include "methods/query_moments.h"
+#include "cache/query_memory.h"
 #include "storage/low_bits.h"
 
 namespace ballast {
@@ -87,12 +87,6 @@ class Window {
   std::size_t size_ = 0;
 };
 
-/// The last queries that a layer remembers of a KV head, for methods that want them; else empty.
-struct AskedQueries {
-  ConstMatrix rows;
-  std::span<const Position> positions;  ///< of each row
-};
-
 /// first | sink | summary | window.
 struct HeadCache {
   SummarySetup setup;  ///< capacity, tokens and sink are known once the middle is summarised
@@ -105,10 +99,7 @@ struct HeadCache {
   std::size_t sink = 0;  ///< rows held there
   std::unique_ptr<Summary> summary;
   Window window;
-  /// Queries of the last `observed` tokens, queries_per_kv_head rows a token. Token t is in slot
-  /// t mod observed.
-  Matrix recent_queries;
-  QueryMoments query_moments;  ///< of no query heads unless they are watched
+  QueryMemory queries;
   /// Entries held.
   std::size_t entries() const;
   /// Of them, those before the summary.
@@ -124,14 +115,11 @@ struct HeadCache {
   /// Appends sink, summary and window; `now`: tokens seen.
   void segments(Position now, std::vector<Segment>& out) const;
   /// What the method would choose by among the tokens between sink and window, which holds
-  /// everything: see Summary::scores. `latest`: as for summarize().
-  std::vector<float> scores(const Budget& budget, Position now,
-                            std::span<const float> latest) const;
+  /// everything: see Summary::scores.
+  std::vector<float> scores(const Budget& budget, Position now, const Observed& observed) const;
   /// Splits the window, which holds everything, into sink, summary and a window of the last
-  /// budget.window tokens with room for `room` rows. `latest`: every entry's attention sum of the
-  /// last queries, or empty.
-  void summarize(const Budget& budget, std::size_t room, Position now,
-                 std::span<const float> latest, const AskedQueries& asked);
+  /// budget.window tokens with room for `room` rows.
+  void summarize(const Budget& budget, std::size_t room, Position now, const Observed& observed);
   /// Hands the window, which holds everything, to the summary with the tier of every token and the
   /// entries that may stand for those evicted. `queries`: values are fitted to them; null: they
   /// stay. A window with room for `room` rows remains.
@@ -141,8 +129,7 @@ struct HeadCache {
   /// Hands the window to the summary, with the tier of every entry held there and of every token.
   void end_chunk(std::span<const std::uint8_t> tiers, Position now, const Rotary& rotary);
   /// The oldest `count` tokens leave the window.
-  void absorb_oldest(std::size_t count, Position now, std::span<const float> latest,
-                     const AskedQueries& asked);
+  void absorb_oldest(std::size_t count, Position now, const Observed& observed);
   std::vector<KeptEntry> kept(Position now) const;
   /// Takes the tokens of `other`, which holds all of them before a summary.
   void copy_prompt(const HeadCache& other, bool attention_sums, bool as_read);

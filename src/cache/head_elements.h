@@ -11,7 +11,7 @@
 namespace ballast {
 
 /// Largest dimension of a head's keys and values.
-inline constexpr std::size_t kMostHeadDim = 256;
+inline constexpr std::size_t kMaxHeadDim = 256;
 
 /// One vector in float32: where it lies if it is that, else decoded into `buffer` (dim elements).
 /// f16 and bf16 elements are finite.

@@ -116,7 +116,7 @@ void Invariants::check(const CacheOptions& options, const LayerCache& layer,
             layer.layer_, h, head.setup.capacity, expected);
     require(head.summary != nullptr || make_summary(head.setup) == nullptr,
             "{}: layer {}, head {}: the summary is missing", what, layer.layer_, h);
-    check_positions(head, tokens, layer.skipped(), what, layer.layer_);
+    check_positions(head, tokens, layer.attention().skipped(), what, layer.layer_);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "ballast/joined.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "cache/cache_parts.h"
@@ -60,18 +61,18 @@ std::vector<Position> positions_of(const Segment& segment) {
 
 }  // namespace
 
-JoinedDocuments::JoinedDocuments(std::vector<Cache::Document> documents) {
+JoinedDocuments::JoinedDocuments(std::vector<JoinedDocument> documents) {
   require(!documents.empty(), "no documents to join");
-  for (const Cache::Document& one : documents) {
+  for (const JoinedDocument& one : documents) {
     require(one.cache != nullptr, "a document without a cache");
     const Cache& cache = *one.cache;
     const CacheShape& s = cache.shape();
     require(documents_.empty() || same_shape(s, shape()),
             "the documents are of several models, or one is so long that its positions turn "
             "otherwise");
-    require(cache.options().positions == Positions::absolute && cache.joined_tokens() == 0,
+    require(cache.options().positions == Positions::absolute && joined_tokens(cache) == 0,
             "documents are joined at absolute positions, and each is one text");
-    require(cache.parts().layers[0]->skipped() == 0,
+    require(CacheParts::of(cache).layers[0]->attention().skipped() == 0,
             "a document of {} tokens, the first of which are out of reach, cannot be joined",
             cache.tokens());
     require(
@@ -256,7 +257,7 @@ void JoinedDocuments::attend(std::size_t layer, std::size_t head, const Queries&
   attend_partial(asked, {&segment, 1}, logits, partial);
 }
 
-Cache Cache::join(std::vector<Document> documents) {
+Cache join_documents(std::vector<JoinedDocument> documents) {
   auto joined = std::make_shared<JoinedDocuments>(std::move(documents));
   CacheOptions options;
   options.pool = joined->options().pool;
@@ -265,11 +266,14 @@ Cache Cache::join(std::vector<Document> documents) {
   auto out = std::make_unique<CacheParts>(joined->shape(), options, false);
   for (auto& layer : out->layers) layer->join(*joined);
   out->joined = std::move(joined);
-  return Cache(std::move(out));
+  return CacheParts::cache_of(std::move(out));
 }
 
-std::size_t Cache::joined_tokens() const { return parts_->joined ? parts_->joined->tokens() : 0; }
+std::size_t joined_tokens(const Cache& cache) {
+  const auto& joined = CacheParts::of(cache).joined;
+  return joined ? joined->tokens() : 0;
+}
 
-JoinedDocuments& documents_of(Cache& joined) { return *joined.parts().joined; }
+JoinedDocuments& documents_of(Cache& joined) { return *CacheParts::of(joined).joined; }
 
 }  // namespace ballast

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ballast/cache.h"
+#include "ballast/joined.h"
 #include "cache/turn_back.h"
 
 namespace ballast {
@@ -17,8 +17,8 @@ namespace ballast {
 /// their rows in the documents are hidden, those read again are kept beside.
 class JoinedDocuments {
  public:
-  /// Throws Error as Cache::join does.
-  explicit JoinedDocuments(std::vector<Cache::Document> documents);
+  /// Throws Error as join_documents() does.
+  explicit JoinedDocuments(std::vector<JoinedDocument> documents);
 
   /// The tokens at `places`, ascending, will be read again. Once. Throws Error if entries of
   /// a document stand for several tokens.
@@ -66,7 +66,7 @@ class JoinedDocuments {
   std::vector<Again> again_;  ///< of each head of each layer; empty: no token is read again
 };
 
-/// Those of a cache made by Cache::join.
+/// Those of a cache made by join_documents().
 JoinedDocuments& documents_of(Cache& joined);
 
 }  // namespace ballast

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "cache/head_cache.h"
-#include "cache/turn_back.h"
+#include "cache/layer_attention.h"
 
 namespace ballast {
 
 class GlobalBudget;
+class HeadObserved;
 class JoinedDocuments;
 class RotaryTable;
 struct ReplayQueries;
@@ -58,13 +59,6 @@ class LayerCache {
   /// The tokens of this empty, exact layer follow those documents, which must outlive it.
   void join(const JoinedDocuments& documents);
 
-  /// See attention_by_token.h.
-  void attention(std::size_t query_head, std::span<const float> query, Position position,
-                 std::span<float> sums) const;
-
-  /// See experiments.h.
-  Matrix answer_latest(const LayerCache& other, std::size_t head) const;
-  Matrix latest_attention(std::size_t head, std::size_t most) const;
   void reserve(std::size_t tokens);
   /// Throws Error if truncate() is impossible.
   void check_truncate(std::size_t tokens) const;
@@ -83,15 +77,9 @@ class LayerCache {
   const HeadCache& head(std::size_t i) const { return heads_[i]; }
   const CacheShape& shape() const { return shape_; }
   const CacheOptions& options() const { return options_; }
-  Logits logits() const;
-  /// ALiBi slopes and attention sinks of the query heads of KV head h, or empty.
-  std::span<const float> slopes(std::size_t h) const;
-  std::span<const float> sinks(std::size_t h) const;
+  const LayerAttention& attention() const { return attention_; }
 
   bool prompt_ended() const { return prompt_ended_; }
-  /// Tokens behind the first ones that are out of reach, as if they had never been.
-  Position skipped() const { return skipped_.offset(); }
-
   void save(ByteWriter& out) const;
   /// `room`: bytes that may still be allocated. check_invariants() follows once all layers are
   /// loaded. Throws Error.
@@ -102,12 +90,9 @@ class LayerCache {
   enum class State : std::uint8_t { whole, growing, sliding };
 
   Position now() const { return static_cast<Position>(tokens()); }
-  bool accumulates() const {
-    return watch_.kind == AttentionStats::Kind::accumulated ||
-           watch_.kind == AttentionStats::Kind::both || options_.recording.attention_sum;
-  }
+  bool accumulates() const { return needs_.attention_sums || options_.recording.attention_sum; }
+  bool watches_moments() const { return needs_.query_moments || options_.recording.query_moments; }
   bool works_in_chunks() const;
-  const Rotary& rotary() const;
   /// Tokens after which rows as read are rounded to types of few bits, unless they leave before.
   std::size_t encode_at() const {
     return kFirstTokens + (prompt_ended_ ? kLeastMean : kMeanTokens);
@@ -127,60 +112,27 @@ class LayerCache {
   /// Whether answering `tokens` tokens is work enough for several threads.
   bool parallel(std::size_t tokens) const;
   void summarize();
-  /// The last recorded queries with their positions, ALiBi slopes and sink logits:
-  /// queries_per_kv_head rows a token.
-  struct Latest {
-    Matrix queries;
-    std::vector<Position> positions;
-    std::vector<float> slopes;
-    std::vector<float> sinks;
-
-    /// Rows [first, first + count), for attend_entries().
-    Queries rows(std::size_t first, std::size_t count) const;
-  };
-  Latest latest_queries(std::size_t head) const;
-  /// The same of every head, if the method wants queries themselves; else empty ones.
-  std::vector<Latest> asked() const;
-  /// The attention sum that the latest queries give every entry, a head each; empty if the method
-  /// does not use it.
-  std::vector<std::vector<float>> recent_attention_sums() const;
-  /// AttentionStats::recent_score of every entry of the head, summed over the latest queries.
-  std::vector<float> recent_scores(std::size_t head) const;
   /// Entries of each head's summary: equal, or divided by scores (heads=adaptive).
-  std::vector<std::size_t> capacities(std::span<const std::vector<float>> latest) const;
+  std::vector<std::size_t> capacities(std::span<const HeadObserved> observed) const;
   bool adapts() const;
   /// Every head's attention sums become the sum over heads.
   static void add_up(std::vector<std::vector<float>>& attention_sums);
   /// Appends tokens for which there is room, and computes their attention.
   void extend(const HeadsView& keys, const HeadsView& values, const HeadsView& queries,
               const MutableHeadsView& out);
-  void remember(HeadCache& head, std::size_t h, const HeadsView& queries) const;
+  std::size_t entries(std::size_t h) const;
   std::size_t all_entries() const;
   /// Parts into which a token's query heads of one KV head are divided, so that all threads work
   /// where few heads have most entries.
   std::size_t parts_of_heads(std::size_t tokens) const;
-  /// begin, end: of the rows (token, query head).
-  void attend_head(std::size_t h, const HeadsView& queries, std::size_t begin, std::size_t end,
-                   const MutableHeadsView& out, std::vector<float>* attention_sum);
   void load_head(HeadCache& head, ByteReader& in, std::size_t& room);
-  /// Attention over a head's entries at their positions. `attention_sum`: an element an entry, or
-  /// empty.
-  void attend_entries(std::size_t h, const HeadCache& head, const Queries& queries,
-                      MutableMatrix out, std::span<float> attention_sum) const;
-  /// Over `segments`, those of head h, and over the documents before them.
-  void attend_rows(std::size_t h, const Queries& queries, std::span<const Segment> segments,
-                   MutableMatrix out, std::span<float> attention_sum) const;
 
   const CacheShape& shape_;
   const CacheOptions& options_;
   std::size_t layer_;
-  AttentionStats watch_;
-  std::size_t observed_;
-  bool query_moments_;
-  RotaryTable* rotations_;
+  Needs needs_;
   const GlobalBudget* global_;
-  const JoinedDocuments* joined_ = nullptr;
-  TurnBack skipped_;  ///< brings the first tokens within reach
+  LayerAttention attention_;
   /// A prompt that ends with fewer tokens for a mean waits for these.
   static constexpr std::size_t kLeastMean = 16;
 

@@ -93,7 +93,7 @@ Json to_json(const Options& o, const KvSource& source, const Compressed& result)
             {"watch", bytes.attention_stats},
             {"total", bytes.total()},
             {"exact", exact_bytes(s)}}},
-          {"reports", result.cache.reports()}};
+          {"reports", reports_of(result.cache)}};
 }
 
 void run(Options& o) {
@@ -133,7 +133,7 @@ void run(Options& o) {
                                              ? "self-attention: the file has none of this kind"
                                              : result.scores + ", of a replay pass"));
     }
-    for (const std::string& report : result.cache.reports()) say(report + "\n");
+    for (const std::string& report : reports_of(result.cache)) say(report + "\n");
     if (!o.out.empty()) print(fmt::format("kept entries: {}\n", o.out));
     if (!o.save_cache.empty()) print(fmt::format("saved cache: {}\n", o.save_cache));
   }

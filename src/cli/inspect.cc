@@ -283,7 +283,7 @@ void inspect_cache(const std::string& path, TableOutput& out) {
   } else {
     out.say(fmt::format("attention: not known, as {} keeps no queries\n", o.policy.info().name));
   }
-  for (const std::string& report : cache.reports()) out.say(report + "\n");
+  for (const std::string& report : reports_of(cache)) out.say(report + "\n");
   out.finish({{"kind", "cache"},
               {"file", path},
               {"method", o.policy.to_string()},
@@ -308,7 +308,7 @@ void inspect_cache(const std::string& path, TableOutput& out) {
                 {"total", bytes.total()}}},
               {"by_layer", to_json(numbers, stats)},
               {"note", note},
-              {"reports", cache.reports()}});
+              {"reports", reports_of(cache)}});
 }
 
 // --- queries, keys and values ---

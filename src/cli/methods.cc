@@ -14,23 +14,18 @@ namespace ballast::cli {
 namespace {
 
 std::string watch_text(const MethodInfo& info) {
-  if (info.attention_stats.reads_again()) return "a replay pass of the text";
+  if (info.needs.reads_again()) return "a replay pass of the text";
   std::string text;
-  switch (info.attention_stats.kind) {
-    case AttentionStats::Kind::nothing:
-      if (info.attention_stats.query_moments) return "mean and covariance of all queries";
-      return info.attention_stats_of == nullptr ? "nothing" : "depends on its parameters";
-    case AttentionStats::Kind::accumulated:
-      text = "attention from every query";
-      break;
-    case AttentionStats::Kind::recent:
-      text = "attention from the latest queries";
-      break;
-    case AttentionStats::Kind::both:
-      text = "attention from every and from the latest queries";
-      break;
+  if (info.needs.attention_sums) {
+    text = "attention from every query";
+  } else if (info.needs.recent_queries) {
+    text = "attention from the latest queries";
+  } else if (info.needs.query_moments) {
+    return "mean and covariance of all queries";
+  } else {
+    return info.needs_of == nullptr ? "nothing" : "depends on its parameters";
   }
-  return info.attention_stats.whole_layer ? text + ", all heads together" : text;
+  return info.needs.whole_layer ? text + ", all heads together" : text;
 }
 
 std::string window_text(const MethodInfo& info) {

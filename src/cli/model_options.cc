@@ -125,7 +125,7 @@ void CacheFlags::refuse_overridden(std::string_view with, bool draws) const {
 
 bool can_stream(const Policy& policy) {
   if (!policy.info().global_budget) return true;
-  const ReplayScore score = policy.attention_stats().replay;
+  const ReplayScore score = policy.needs().replay;
   return score != ReplayScore::rms && score != ReplayScore::mean;
 }
 

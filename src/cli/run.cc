@@ -11,6 +11,7 @@
 
 #include "ballast/engine/context_file.h"
 #include "ballast/engine/lookup.h"
+#include "ballast/joined.h"
 #include "base/fail.h"
 #include "base/peak_memory.h"
 #include "cli/answering.h"
@@ -124,7 +125,7 @@ class Runner {
   /// Whether a calibration would have spared a replay pass.
   bool could_calibrate() const {
     return o_.cache.method.empty() && m_.model.calibration() == nullptr &&
-           cache_options_.policy.attention_stats().reads_again() && o_.load_cache.empty();
+           cache_options_.policy.needs().reads_again() && o_.load_cache.empty();
   }
 
   RunReport run() {
@@ -223,7 +224,7 @@ class Runner {
     const std::size_t chunk =
         std::min(PrefillOptions().chunk, loaded != nullptr ? more : prompt + more);
     // Documents that are joined stay as they are, whatever method each has.
-    const bool joined = loaded != nullptr && loaded->joined_tokens() > 0;
+    const bool joined = loaded != nullptr && joined_tokens(*loaded) > 0;
     MemoryEstimate estimate = m_.model.estimate(cache_options_, joined ? 0 : prompt,
                                                 length_ - prompt, std::max<std::size_t>(chunk, 1));
     if (loaded != nullptr) estimate.cache = estimate.kept;
@@ -315,9 +316,8 @@ class Runner {
       session = load_documents();
       loaded_form_ = session->form();
       if (o_.cite) {
-        text_.assign(session->text().begin(), session->text().end());
-        require(text_.size() == session->tokens(),
-                "{}: --cite needs the text, which the file does not have", o_.load_cache[0]);
+        require(!session->text().empty(), "{}: --cite needs the text, which the file does not have",
+                o_.load_cache[0]);
         Engine engine(m_.model);
         lookup_heads_ = find_lookup_heads(engine);
       }
@@ -334,7 +334,6 @@ class Runner {
       if (o_.cite) {
         Engine engine(m_.model);
         lookup_heads_ = find_lookup_heads(engine);
-        text_ = tokens;
       }
       session = read_prompt(form, tokens, asked);
     }
@@ -342,6 +341,7 @@ class Runner {
       session->save(o_.save_cache, pack_);
       if (!o_.quiet) name_written(o_.save_cache);
     }
+    const std::size_t context = session->tokens();
     // Each question continues a copy of the cache.
     for (std::size_t i = 0; i < questions_.size(); ++i) {
       std::optional<Session> copy;
@@ -352,7 +352,7 @@ class Runner {
       std::optional<Lookup> lookup;
       PrefillOptions options;
       if (o_.cite) {
-        lookup.emplace(lookup_heads_, text_.size());
+        lookup.emplace(lookup_heads_, context);
         // The first token of an answer follows the last one of the question.
         options.on_attention = [&](const AttentionStep& step) {
           if (step.first + step.queries.rows < asked[i].size()) return;
@@ -392,7 +392,8 @@ class Runner {
     report_.answer.tokens += answer.generated.tokens.size();
     if (show) output.finish();
     if (lookup != nullptr) {
-      answer.citations = citations(*lookup);
+      const std::span<const Token> context = session.text().first(lookup->attention().size());
+      answer.citations = citations(*lookup, context);
       if (show) print(ballast::to_text(answer.citations));
     }
     flush_output();
@@ -405,17 +406,17 @@ class Runner {
 
   /// Bytes of the prompt before the context. A saved cache does not say its system message: where
   /// the prompt does not begin as it does without one, 0.
-  std::size_t bytes_before_text() const {
+  std::size_t bytes_before_text(std::span<const Token> context) const {
     if (o_.load_cache.empty()) return bytes_before_context(m_.tokenizer, o_.system);
     const std::string usual = form_for("").before;
     const std::size_t size = bytes_before_context(m_.tokenizer, "");
-    const std::string text = m_.tokenizer.decode(text_);
+    const std::string text = m_.tokenizer.decode(context);
     return text.compare(0, size, usual, 0, size) == 0 ? size : 0;
   }
 
-  std::vector<Citation> citations(const Lookup& lookup) const {
-    const std::size_t before = chat() && !text_.empty() ? bytes_before_text() : 0;
-    std::vector<Citation> all = cite(m_.tokenizer, text_, before, lookup.attention());
+  std::vector<Citation> citations(const Lookup& lookup, std::span<const Token> context) const {
+    const std::size_t before = chat() && !context.empty() ? bytes_before_text(context) : 0;
+    std::vector<Citation> all = cite(m_.tokenizer, context, before, lookup.attention());
     for (Citation& one : all) {
       if (one.place.document.empty()) one.place.document = context_.what;
     }
@@ -430,7 +431,6 @@ class Runner {
   GenerateOptions generate_;
   std::optional<QuestionForm> loaded_form_;
   std::vector<LookupHead> lookup_heads_;  ///< with --cite
-  std::vector<Token> text_;               ///< of the context, with --cite
   std::size_t length_ = 0;                ///< expected final length of a sequence in tokens
   std::shared_ptr<const TextModel> text_model_;
   const TextModel& m_;

@@ -39,12 +39,12 @@ struct Assign {
   template <typename T>
   void operator()(std::vector<T>* x) const {
     x->clear();
-    for (const Json& part : parts()) convert(part, x->emplace_back());
+    for (const Json& part : values()) convert(part, x->emplace_back());
     require(!x->empty(), "{}: expected at least one value", name);
   }
 
  private:
-  std::vector<Json> parts() const {
+  std::vector<Json> values() const {
     if (value.is_array()) return {value.begin(), value.end()};
     if (!value.is_string() || !parameter.separated()) return {value};
     std::vector<Json> out;

@@ -49,7 +49,6 @@ class AttentionMatching : public Summary {
     }
     if (store_.capacity() > 0) compact(block);
   }
-  void observe(std::span<const float>) override {}
 
   void segments(std::vector<Segment>& out) const override {
     if (store_.size() != 0) out.push_back(store_.segment());
@@ -91,7 +90,9 @@ class AttentionMatching : public Summary {
                                 : block.first + static_cast<Position>(j - held));
       p.log_weights.push_back(old ? store_.log_weight(j) : 0.0f);
     }
-    const std::size_t m = block.queries.rows;
+    const ConstMatrix queries = block.observed->queries();
+    const std::span<const Position> positions = block.observed->query_positions();
+    const std::size_t m = queries.rows;
     p.shares.assign(n, std::vector<double>(m, 0.0));
     p.totals.assign(m, 0.0);
     p.answers.assign(setup_.value_dim, std::vector<double>(m, 0.0));
@@ -99,13 +100,13 @@ class AttentionMatching : public Summary {
     for (std::size_t i = 0; i < m; ++i) {
       double most = -HUGE_VAL;
       for (std::size_t j = 0; j < n; ++j) {
-        if (p.positions[j] > block.query_positions[i]) {
+        if (p.positions[j] > positions[i]) {
           logits[j] = -HUGE_VAL;  // not seen
           continue;
         }
         double dot = 0;
         for (std::size_t c = 0; c < setup_.key_dim; ++c)
-          dot += double{block.queries.row(i)[c]} * double{p.keys[j][c]};
+          dot += double{queries.row(i)[c]} * double{p.keys[j][c]};
         logits[j] = double{setup_.logits.scale} * dot + double{p.log_weights[j]};
         most = std::max(most, logits[j]);
       }
@@ -149,7 +150,7 @@ class AttentionMatching : public Summary {
 
   void compact(const Block& block) {
     // Of steps the first check holds: they come in while other sequences do.
-    if (setup_.step == 0) check_work(block.queries.rows, store_.size() + block.size());
+    if (setup_.step == 0) check_work(block.observed->queries().rows, store_.size() + block.size());
     const Problem p = problem(block);
     const Chosen chosen = pursuit_ ? pursue(p.shares, p.totals, store_.capacity(), ridge_)
                                    : highest(p.shares, p.totals, store_.capacity(), ridge_);
@@ -211,7 +212,7 @@ const MethodInfo& attention_matching_method() {
                      {"ridge", Kind::real, "0.3", 0, 1000, "",
                       "pull towards weights of 1 and the values that were, in mean squares"}},
       .step = 128,
-      .attention_stats = {.kind = AttentionStats::Kind::recent, .queries = true},
+      .needs = {.recent_queries = true, .fits_values = true},
       .make = make,
   };
   return info;

@@ -195,7 +195,7 @@ const MethodInfo& balancekv_method() {
       .window = 32,
       .step = 128,
       .merges = true,
-      .attention_stats = {},
+      .needs = {},
       .make = [](const SummarySetup& setup) -> std::unique_ptr<Summary> {
         return std::make_unique<BalanceKv>(setup);
       },

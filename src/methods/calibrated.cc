@@ -34,7 +34,7 @@ const MethodInfo& calibrated_method() {
       .parameters = parameters(),
       .window = 8,
       .global_budget = true,
-      .attention_stats = {.replay = ReplayScore::given},
+      .needs = {.replay = ReplayScore::given},
       .make = make_tiered,
   };
   return info;

@@ -295,7 +295,7 @@ const MethodInfo& clustergen_method() {
       .sink = 32,
       .step = 16,
       .merges = true,
-      .attention_stats = {},
+      .needs = {},
       .make = make,
   };
   return info;

@@ -54,9 +54,8 @@ class CriticalKv : public ScoredSummary {
   }
 
   void weigh(const Block& block, std::span<float> weights) override {
-    if (setup().value_norms != nullptr && *setup().value_norms != nullptr) {
-      (*setup().value_norms)
-          ->measure(setup().random.layer, setup().random.head, block.values, weights);
+    if (const ValueNorms* norms = block.observed->value_norms()) {
+      norms->measure(setup().random.layer, setup().random.head, block.values, weights);
       return;
     }
     std::vector<float> value(setup().value_dim);
@@ -94,7 +93,7 @@ const MethodInfo& criticalkv_method() {
       .paper = "Feng et al. 2025, CriticalKV (arXiv:2502.03805), Algorithm 1",
       .parameters = parameters(),
       .step = 32,
-      .attention_stats = {.kind = AttentionStats::Kind::recent, .value_norms = true},
+      .needs = {.recent_queries = true, .value_norms = true},
       .make = make,
   };
   return info;

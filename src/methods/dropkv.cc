@@ -10,7 +10,7 @@
 namespace ballast {
 namespace {
 
-void add_changes(const Observed& seen, std::span<double> sums) {
+void add_changes(const QueryView& seen, std::span<double> sums) {
   constexpr float kLeast = 0.01f;  // of 1 - p
   for (std::size_t j = 0; j < sums.size(); ++j) {
     const float p = seen.attention[j];
@@ -30,10 +30,12 @@ class DropKv : public SelectionSummary {
   explicit DropKv(const SummarySetup& setup)
       : SelectionSummary(setup, {.by_rule = setup.capacity}) {}
 
-  void observe(std::span<const float> attention_sum) override { replace(ranks(), attention_sum); }
+  void observe_recent(const Observed& observed) override {
+    replace(ranks(), observed.held_attention());
+  }
 
  protected:
-  float rank(const Block& block, std::size_t i) override { return block.attention_sum[i]; }
+  float rank(const Block& block, std::size_t i) override { return attention_of(block)[i]; }
 };
 
 std::unique_ptr<Summary> make(const SummarySetup& setup) { return std::make_unique<DropKv>(setup); }
@@ -54,7 +56,7 @@ const MethodInfo& dropkv_method() {
       .paper = "DropKV 2026 (openreview MqfNzH3TVH): the exact change of the answer",
       .parameters = parameters(),
       .step = 32,
-      .attention_stats = {.kind = AttentionStats::Kind::recent, .recent_score = add_changes},
+      .needs = {.recent_queries = true, .recent_score = add_changes},
       .make = make,
   };
   return info;

@@ -11,7 +11,7 @@ const MethodInfo& exact_method() {
       .parameters = {},
       .window_policy = WindowPolicy::all,
       .window = 0,
-      .attention_stats = {},
+      .needs = {},
   };
   return info;
 }

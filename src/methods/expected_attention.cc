@@ -28,7 +28,7 @@ class ExpectedAttention : public ScoredSummary {
   void score(const Candidates& all, std::span<float> scores) override {
     const std::size_t n = all.size();
     if (n == 0) return;
-    const QueryMoments* known = setup().query_moments;
+    const QueryMoments* known = all.block.observed->query_moments();
     const std::size_t heads = known == nullptr ? 0 : known->query_heads();
     std::vector<double> expected(n, heads == 0 ? 1.0 / static_cast<double>(n) : 0.0), logits(n);
     for (std::size_t g = 0; g < heads; ++g) {
@@ -94,7 +94,7 @@ const MethodInfo& expected_attention_method() {
       .sink = 4,
       .window = 0,
       .step = 128,
-      .attention_stats = {.query_moments = true},
+      .needs = {.query_moments = true},
       .make = make,
   };
   return info;

@@ -49,8 +49,8 @@ const MethodInfo& fixed_method() {
                      heavy_parameter()},
       .window_policy = WindowPolicy::half,
       .window = 0,
-      .attention_stats = {},
-      .attention_stats_of = stats_of_position_rule,
+      .needs = {},
+      .needs_of = needs_of_position_rule,
       .make = make,
   };
   return info;

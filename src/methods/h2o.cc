@@ -27,7 +27,7 @@ const MethodInfo& h2o_method() {
       .window_policy = WindowPolicy::half,
       .window = 0,
       .keeps_generated = false,
-      .attention_stats = {.kind = AttentionStats::Kind::accumulated},
+      .needs = {.attention_sums = true},
       .make = make,
   };
   return info;

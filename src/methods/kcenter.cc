@@ -198,7 +198,7 @@ const MethodInfo& kcenter_method() {
       .window_policy = WindowPolicy::half,
       .window = 0,
       .step = 1024,
-      .attention_stats = {},
+      .needs = {},
       .make = make,
   };
   return info;

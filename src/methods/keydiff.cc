@@ -58,7 +58,7 @@ const MethodInfo& keydiff_method() {
       .parameters = adaptive_parameters("uniform"),
       .window = 0,
       .step = 128,
-      .attention_stats = {},
+      .needs = {},
       .make = make,
   };
   return info;

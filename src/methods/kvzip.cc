@@ -15,8 +15,8 @@ const MethodInfo& kvzip_method() {
       .sink = 4,
       .window = 0,
       .global_budget = true,
-      .attention_stats = {.replay = ReplayScore::plain},
-      .attention_stats_of = [](const Policy& policy) -> AttentionStats {
+      .needs = {.replay = ReplayScore::plain},
+      .needs_of = [](const Policy& policy) -> Needs {
         return {.replay = ReplayScore::plain, .replay_own = reads_own(policy)};
       },
       .make = make_tiered,

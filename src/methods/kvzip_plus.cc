@@ -14,8 +14,8 @@ const MethodInfo& kvzip_plus_method() {
       .sink = 4,
       .window = 0,
       .global_budget = true,
-      .attention_stats = {.replay = ReplayScore::max},
-      .attention_stats_of = [](const Policy& policy) -> AttentionStats {
+      .needs = {.replay = ReplayScore::max},
+      .needs_of = [](const Policy& policy) -> Needs {
         return {.replay = ReplayScore::max, .replay_own = reads_own(policy)};
       },
       .make = make_tiered,

@@ -12,7 +12,7 @@ const MethodInfo& local_method() {
       .window_policy = WindowPolicy::rest,
       .window = 0,
       .keeps_generated = false,
-      .attention_stats = {},
+      .needs = {},
   };
   return info;
 }

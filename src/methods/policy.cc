@@ -279,8 +279,7 @@ void check_parameters(const MethodInfo& info) {
     }
     if (!p.standard.empty()) parse_value(info, p, p.standard);
   }
-  const AttentionStats::Kind kind = info.attention_stats.kind;
-  if (kind == AttentionStats::Kind::recent || kind == AttentionStats::Kind::both) {
+  if (info.needs.recent_queries) {
     const auto observe = std::ranges::find(info.parameters, "observe", &Parameter::name);
     require(observe != info.parameters.end() && observe->kind == Parameter::Kind::integer &&
                 !observe->standard.empty() && observe->low >= 1,
@@ -300,15 +299,12 @@ bool Policy::keeps_generated() const {
   return has("generated") ? choice("generated") == "keep" : info_->keeps_generated;
 }
 
-AttentionStats Policy::attention_stats() const {
-  return info_->attention_stats_of == nullptr ? info_->attention_stats
-                                              : info_->attention_stats_of(*this);
+Needs Policy::needs() const {
+  return info_->needs_of == nullptr ? info_->needs : info_->needs_of(*this);
 }
 
 std::size_t Policy::observed() const {
-  const AttentionStats::Kind kind = attention_stats().kind;
-  if (kind != AttentionStats::Kind::recent && kind != AttentionStats::Kind::both) return 0;
-  return static_cast<std::size_t>(integer("observe"));
+  return needs().recent_queries ? static_cast<std::size_t>(integer("observe")) : 0;
 }
 
 namespace {

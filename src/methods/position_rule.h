@@ -11,9 +11,7 @@ namespace ballast {
 class PositionRule : public SelectionSummary {
  public:
   explicit PositionRule(const SummarySetup& setup)
-      : SelectionSummary(setup, {.by_rule = ruled_capacity(setup),
-                                 .whole_ranks = true,
-                                 .accumulates = has_heavy(setup.policy)}),
+      : SelectionSummary(setup, {.by_rule = ruled_capacity(setup), .whole_ranks = true}),
         first_(static_cast<Position>(setup.sink)) {}
 
  protected:
@@ -30,9 +28,8 @@ class PositionRule : public SelectionSummary {
   Position first_;
 };
 
-inline AttentionStats stats_of_position_rule(const Policy& policy) {
-  return {.kind = has_heavy(policy) ? AttentionStats::Kind::accumulated
-                                    : AttentionStats::Kind::nothing};
+inline Needs needs_of_position_rule(const Policy& policy) {
+  return {.attention_sums = has_heavy(policy)};
 }
 
 }  // namespace ballast

@@ -13,7 +13,7 @@ const MethodInfo& pyramidkv_method() {
       .parameters = snapkv_parameters(),
       .step = 32,
       .pyramid = true,
-      .attention_stats = {.kind = AttentionStats::Kind::recent},
+      .needs = {.recent_queries = true},
       .make = make_snapkv,
   };
   return info;

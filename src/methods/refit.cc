@@ -52,20 +52,23 @@ float logit_of(float dot, const Logits& logits) {
 Matrix fit_values(const Block& block, ConstMatrix keys, ConstMatrix values,
                   std::span<const Position> positions, const Logits& logits) {
   const Matrix all_keys = decoded(block.keys), all_values = decoded(block.values);
-  const std::size_t kept = keys.rows, asked = block.queries.rows, dim = values.cols;
+  const ConstMatrix queries = block.observed->queries();
+  const std::span<const Position> query_positions = block.observed->query_positions();
+  const std::span<const float> outside_logits = block.observed->outside_logits();
+  const std::size_t kept = keys.rows, asked = queries.rows, dim = values.cols;
   Columns shares(kept, std::vector<double>(asked, 0.0));
   Columns answers(dim, std::vector<double>(asked, 0.0));
   Shares of_all, of_kept;
   for (std::size_t i = 0; i < asked; ++i) {
-    const std::span<const float> query = block.queries[i];
-    const Position now = block.query_positions[i];
+    const std::span<const float> query = queries[i];
+    const Position now = query_positions[i];
     of_all.set(
         query, now, all_keys.view(),
         [&](std::size_t j) { return block.first + static_cast<Position>(j); }, logits);
     of_kept.set(
         query, now, keys, [&](std::size_t j) { return positions[j]; }, logits);
     if (of_all.sum == 0 || of_kept.sum == 0) continue;
-    const double outside = std::exp(double{block.outside_logits[i]} - of_all.most);
+    const double outside = std::exp(double{outside_logits[i]} - of_all.most);
     const double weight = of_all.sum / (of_all.sum + outside);
     for (std::size_t a = 0; a < kept; ++a) shares[a][i] = weight * of_kept.each[a] / of_kept.sum;
     for (std::size_t j = 0; j < all_keys.rows(); ++j) {

@@ -11,7 +11,7 @@ namespace ballast {
 /// The logit of a query and a key whose inner product is `dot`, ALiBi aside.
 float logit_of(float dot, const Logits& logits);
 
-/// Values with which the kept entries answer block.queries (AttentionStats::refit) most nearly as
+/// Values with which the kept entries answer the observed queries (Needs::refit) most nearly as
 /// the whole block does. A query counts by the share of its attention that the block had; a ridge
 /// of 0.3 of the mean square pulls towards the values that were. `keys`, `values`: kept × key_dim
 /// and × value_dim, as they are read; `positions`: of these. Third step of Attention Matching

@@ -96,7 +96,18 @@ std::unique_ptr<Summary> make_summary(const SummarySetup& setup) {
 
 void Summary::observe(std::span<const float>) {}
 
-void Summary::observe_last(std::span<const float>) {}
+void Summary::observe_recent(const Observed&) {}
+
+std::span<const float> Observed::attention(Position, std::size_t) const { return {}; }
+
+const Observed& Observed::nothing() {
+  static const Observed observed;
+  return observed;
+}
+
+std::span<const float> Block::recent_attention() const {
+  return observed->attention(first, size());
+}
 
 void Summary::scores(const Block&, std::span<float>) {
   throw Error("this method does not score tokens one by one");

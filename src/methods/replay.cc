@@ -69,7 +69,7 @@ class TieredSummary : public Summary {
     if (rest_sample_.kind != Rest::none && entries() < setup_.capacity) {
       sample_rest(block, setup_.capacity - entries());
     }
-    if (!block.outside_logits.empty()) refit(block);
+    if (!block.observed->outside_logits().empty()) refit(block);
   }
 
   void segments(std::vector<Segment>& out) const override {
@@ -376,7 +376,7 @@ ReplayScore score_of(const Policy& policy) {
   return ReplayScore::max;
 }
 
-AttentionStats stats_of(const Policy& policy) {
+Needs needs_of(const Policy& policy) {
   return {.replay = score_of(policy),
           .replay_own = reads_own(policy),
           .question = policy.choice("question") == "known",
@@ -429,7 +429,7 @@ std::vector<Parameter> rereading_parameters(std::string_view tiers, std::string_
 
 std::vector<Tier> replay_tiers(const Policy& policy, Protocol protocol, std::size_t key_dim,
                                std::size_t value_dim) {
-  const std::size_t kept = policy.attention_stats().replay == ReplayScore::max ? 2 : 1;
+  const std::size_t kept = policy.needs().replay == ReplayScore::max ? 2 : 1;
   const std::size_t more = protocol == Protocol::stream ? kept * sizeof(float) : 0;
   const std::string text(policy.text("tiers"));
   std::vector<Tier> tiers = parse_tiers(text, key_dim, value_dim, more);
@@ -462,8 +462,8 @@ const MethodInfo& replay_method() {
       .parameters = parameters,
       .window = 8,
       .global_budget = true,
-      .attention_stats = {.replay = ReplayScore::max},
-      .attention_stats_of = stats_of,
+      .needs = {.replay = ReplayScore::max},
+      .needs_of = needs_of,
       .make = make_tiered,
   };
   return info;

@@ -94,7 +94,7 @@ const MethodInfo& rkv_method() {
       .window = 8,
       .step = 128,
       .keeps_generated = false,
-      .attention_stats = {.kind = AttentionStats::Kind::recent},
+      .needs = {.recent_queries = true},
       .make = make,
   };
   return info;

@@ -32,20 +32,22 @@ std::vector<KeptEntry> ScoredSummary::kept() const {
   return out;
 }
 
-void ScoredSummary::observe(std::span<const float> attention_sum) {
+void ScoredSummary::observe_recent(const Observed& observed) {
+  if (!remembers_.attention) return;
+  const std::span<const float> attention_sum = observed.held_attention();
   require(attention_sum.size() == store_.size(), "{} attention sums were observed for {} entries",
           attention_sum.size(), store_.size());
-  if (remembers_.attention) std::ranges::copy(attention_sum, attention_.begin());
+  std::ranges::copy(attention_sum, attention_.begin());
 }
 
 ScoredSummary::Candidates ScoredSummary::candidates(const Block& block) {
   Candidates all{store_, block, attention_, weights_};
   if (remembers_.attention) {
-    require(block.attention_sum.size() == block.size(),
+    const std::span<const float> sums = block.recent_attention();
+    require(sums.size() == block.size(),
             "a block of {} tokens came with {} attention sums, this method needs one a token",
-            block.size(), block.attention_sum.size());
-    all.attention.insert(all.attention.end(), block.attention_sum.begin(),
-                         block.attention_sum.end());
+            block.size(), sums.size());
+    all.attention.insert(all.attention.end(), sums.begin(), sums.end());
   }
   if (remembers_.weight) {
     all.weights.resize(all.size());

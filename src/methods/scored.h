@@ -14,8 +14,9 @@ class ScoredSummary : public Summary {
  public:
   /// What is remembered of each entry beside its rows.
   struct Remembers {
-    bool attention = false;  ///< what it got when last observed, from Block::attention_sum at first
-    bool weight = false;     ///< see weigh()
+    bool attention =
+        false;  ///< what it got when last observed, from Block::recent_attention() at first
+    bool weight = false;  ///< see weigh()
   };
   ScoredSummary(const SummarySetup& setup, Remembers remembers);
 
@@ -23,7 +24,7 @@ class ScoredSummary : public Summary {
   void scores(const Block& block, std::span<float> out) override;
   void segments(std::vector<Segment>& out) const override;
   /// Replaces the attention of the entries. Throws Error unless there is one number an entry.
-  void observe(std::span<const float> attention_sum) override;
+  void observe_recent(const Observed& observed) override;
   std::size_t entries() const override { return store_.size(); }
   std::size_t bytes() const override;
   std::vector<KeptEntry> kept() const override;

@@ -18,6 +18,7 @@ constexpr std::size_t kLeastChunk = 256;
 SelectionSummary::SelectionSummary(const SummarySetup& setup, const Options& options)
     : capacity_(setup.capacity),
       options_(options),
+      needs_(setup.policy.needs()),
       store_(setup, setup.capacity),
       chunk_(std::max(setup.capacity, kLeastChunk)),
       rank_(setup.capacity + chunk_),
@@ -54,10 +55,18 @@ void SelectionSummary::replace(std::span<float> known, std::span<const float> at
   std::ranges::copy(attention_sum, known.begin());
 }
 
-void SelectionSummary::absorb(const Block& block) {
-  require(!options_.accumulates || block.attention_sum.size() == block.size(),
+std::span<const float> SelectionSummary::attention_of(const Block& block) const {
+  if (!needs_.attention_sums && !needs_.recent_queries) return {};
+  const std::span<const float> sums =
+      needs_.attention_sums ? block.attention_sum : block.recent_attention();
+  require(sums.size() == block.size(),
           "a block of {} tokens came with {} attention sums, this method needs one a token",
-          block.size(), block.attention_sum.size());
+          block.size(), sums.size());
+  return sums;
+}
+
+void SelectionSummary::absorb(const Block& block) {
+  const std::span<const float> sums = attention_of(block);
   prepare(block);
   for (std::size_t done = 0; done < block.size();) {
     const std::size_t count = std::min(chunk_, block.size() - done);
@@ -65,7 +74,7 @@ void SelectionSummary::absorb(const Block& block) {
     const Block piece = block.slice(done, count);
     for (std::size_t i = 0; i < count; ++i) {
       rank_[size + i] = rank(block, done + i);
-      attention_sum_[size + i] = options_.accumulates ? block.attention_sum[done + i] : 0.0f;
+      attention_sum_[size + i] = sums.empty() ? 0.0f : sums[done + i];
     }
     take_in(piece);
     done += count;

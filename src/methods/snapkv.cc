@@ -23,8 +23,8 @@ class SnapKv : public SelectionSummary {
     tail_.reserve(static_cast<std::size_t>(reach_));
   }
 
-  void observe(std::span<const float> attention_sum) override {
-    replace(attention_sums(), attention_sum);
+  void observe_recent(const Observed& observed) override {
+    replace(attention_sums(), observed.held_attention());
   }
   std::size_t bytes() const override {
     return SelectionSummary::bytes() + in_order_.capacity() * sizeof(in_order_[0]) +
@@ -33,6 +33,7 @@ class SnapKv : public SelectionSummary {
 
  protected:
   void prepare(const Block& block) override {
+    attention_ = attention_of(block);
     tail_.clear();
     in_order_.resize(store().size());
     std::iota(in_order_.begin(), in_order_.end(), 0u);
@@ -45,7 +46,7 @@ class SnapKv : public SelectionSummary {
         pool(pooled, attention_sums()[in_order_[j]]);
       }
       for (std::size_t j = 0; j < block.size() && token(block, j) - at <= reach_; ++j) {
-        pool(pooled, block.attention_sum[j]);
+        pool(pooled, attention_[j]);
       }
       ranks()[in_order_[i]] = pooled;
       if (block.first - at <= reach_) tail_.push_back({at, attention_sums()[in_order_[i]]});
@@ -56,7 +57,7 @@ class SnapKv : public SelectionSummary {
     const auto reach = static_cast<std::size_t>(reach_);
     const std::size_t end = std::min(block.size(), i + reach + 1);
     float pooled = 0.0f;
-    for (std::size_t j = i - std::min(i, reach); j < end; ++j) pool(pooled, block.attention_sum[j]);
+    for (std::size_t j = i - std::min(i, reach); j < end; ++j) pool(pooled, attention_[j]);
     for (const Held& held : tail_) {
       if (token(block, i) - held.position <= reach_) pool(pooled, held.attention_sum);
     }
@@ -80,6 +81,7 @@ class SnapKv : public SelectionSummary {
     pooled = maximum_ ? std::max(pooled, attention_sum) : pooled + attention_sum;
   }
 
+  std::span<const float> attention_;  ///< of the block
   Position reach_;
   bool maximum_;
   std::vector<std::uint32_t> in_order_;  ///< slots by position
@@ -111,7 +113,7 @@ const MethodInfo& snapkv_method() {
       .paper = "Li et al. 2024, SnapKV",
       .parameters = snapkv_parameters(),
       .step = 32,
-      .attention_stats = {.kind = AttentionStats::Kind::recent},
+      .needs = {.recent_queries = true},
       .make = make_snapkv,
   };
   return info;

@@ -171,7 +171,7 @@ const MethodInfo& spatten_method() {
       .parameters = {},
       .step = 16,
       .pyramid = true,
-      .attention_stats = {.kind = AttentionStats::Kind::accumulated, .whole_layer = true},
+      .needs = {.attention_sums = true, .whole_layer = true},
       .make = make,
       .make_shared = make_shared,
   };

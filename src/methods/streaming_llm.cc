@@ -13,7 +13,7 @@ const MethodInfo& streaming_llm_method() {
       .window_policy = WindowPolicy::rest,
       .window = 0,
       .keeps_generated = false,
-      .attention_stats = {},
+      .needs = {},
   };
   return info;
 }

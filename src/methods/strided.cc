@@ -40,8 +40,8 @@ const MethodInfo& strided_method() {
       .parameters = {heavy_parameter()},
       .window_policy = WindowPolicy::half,
       .window = 0,
-      .attention_stats = {},
-      .attention_stats_of = stats_of_position_rule,
+      .needs = {},
+      .needs_of = needs_of_position_rule,
       .make = make,
   };
   return info;

@@ -10,40 +10,29 @@ namespace {
 class TopK : public SelectionSummary {
  public:
   explicit TopK(const SummarySetup& setup)
-      : SelectionSummary(setup, {.by_rule = ruled_capacity(setup)}),
-        heavy_(has_heavy(setup.policy)) {}
+      : SelectionSummary(setup, {.by_rule = ruled_capacity(setup)}) {}
 
-  void observe(std::span<const float> attention_sum) override {
-    if (heavy_) {
-      SelectionSummary::observe(attention_sum);
-    } else {
-      replace(ranks(), attention_sum);
-    }
-  }
-  void observe_last(std::span<const float> attention_sum) override {
-    replace(ranks(), attention_sum);
+  void observe_recent(const Observed& observed) override {
+    replace(ranks(), observed.held_attention());
   }
 
  protected:
   void prepare(const Block& block) override {
-    require(latest(block).size() == block.size(),
+    latest_ = block.recent_attention();
+    require(latest_.size() == block.size(),
             "a block of {} tokens came with {} attention sums of the latest query", block.size(),
-            latest(block).size());
+            latest_.size());
   }
-  float rank(const Block& block, std::size_t i) override { return latest(block)[i]; }
+  float rank(const Block&, std::size_t i) override { return latest_[i]; }
 
  private:
-  std::span<const float> latest(const Block& block) const {
-    return heavy_ ? block.recent_attention_sum : block.attention_sum;
-  }
-
-  bool heavy_;
+  std::span<const float> latest_;  ///< of the block
 };
 
 std::unique_ptr<Summary> make(const SummarySetup& setup) { return std::make_unique<TopK>(setup); }
 
-AttentionStats attention_stats_of(const Policy& policy) {
-  return {.kind = has_heavy(policy) ? AttentionStats::Kind::both : AttentionStats::Kind::recent};
+Needs needs_of(const Policy& policy) {
+  return {.attention_sums = has_heavy(policy), .recent_queries = true};
 }
 
 }  // namespace
@@ -57,8 +46,8 @@ const MethodInfo& topk_method() {
                       "latest tokens whose queries choose"},
                      heavy_parameter()},
       .window = 0,
-      .attention_stats = {.kind = AttentionStats::Kind::recent},
-      .attention_stats_of = attention_stats_of,
+      .needs = {.recent_queries = true},
+      .needs_of = needs_of,
       .make = make,
   };
   return info;

@@ -26,7 +26,7 @@ class TriAttention : public ScoredSummary {
   void score(const Candidates& all, std::span<float> scores) override {
     const std::size_t n = all.size();
     std::ranges::fill(scores, 0.0f);
-    const QueryMoments* known = setup().query_moments;
+    const QueryMoments* known = all.block.observed->query_moments();
     if (n == 0 || known == nullptr) return;
     Matrix keys(n, setup().key_dim);
     for (std::size_t i = 0; i < n; ++i) all.key(i, keys[i]);
@@ -94,7 +94,7 @@ const MethodInfo& triattention_method() {
       .window = 0,
       .step = 128,
       .keeps_generated = false,
-      .attention_stats = {.query_moments = true},
+      .needs = {.query_moments = true},
       .make = make,
   };
   return info;

@@ -176,7 +176,7 @@ const MethodInfo& uniform_method() {
                       "oldest (prefill): to lose m tokens, draw from the 2m oldest only"}},
       .sink = 32,
       .merges = true,
-      .attention_stats = {},
+      .needs = {},
       .make = make,
   };
   return info;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ballast/engine/calibration.h"
+#include "ballast/scoring.h"
 #include "base/fail.h"
 
 namespace ballast {
@@ -56,7 +57,7 @@ void CacheBatch::score(const AttentionRows& rows) const {
   std::size_t first = 0;
   for (std::size_t i = 0; i < runs_.size(); ++i) {
     const std::size_t count = runs_[i].tokens.size();
-    Scoring& scoring = caches_[i]->scoring();
+    Scoring& scoring = scoring_of(*caches_[i]);
     if (scoring.takes_scores()) {
       require(model_.calibration() != nullptr,
               "{}: method {} needs a calibration of this model; make one with: ballast calibrate",

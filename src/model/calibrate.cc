@@ -7,6 +7,7 @@
 #include "ballast/engine/generate.h"
 #include "ballast/engine/model.h"
 #include "ballast/engine/question_form.h"
+#include "ballast/scoring.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "gemm/matmul.h"
@@ -196,7 +197,7 @@ std::shared_ptr<const Calibration> calibrate_scores(const Model& model, const To
     done();
     if (!engine.replay(sequence, {wording, tell})) return nullptr;
     done();
-    const Scoring& scoring = sequence.cache().scoring();
+    const Scoring& scoring = scoring_of(sequence.cache());
     if (least == 0) least = least_score(scoring, moments.size(), heads);
     for (std::size_t l = 0; l < moments.size(); ++l) {
       for (std::size_t h = 0; h < heads; ++h) {

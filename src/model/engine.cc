@@ -3,6 +3,7 @@
 
 #include "ballast/engine/model.h"
 #include "ballast/engine/ranks.h"
+#include "ballast/scoring.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "model/cache_batch.h"
@@ -70,7 +71,7 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
   if (share != nullptr && sequence.tokens() == 0) {
     require_equal(share->ranks(), std::as_bytes(tokens), "texts");
     // What is sent at once.
-    const std::size_t chunks[] = {options.chunk, sequence.cache().scoring().chunk_room()};
+    const std::size_t chunks[] = {options.chunk, scoring_of(sequence.cache()).chunk_room()};
     require_equal(share->ranks(), std::as_bytes(std::span(chunks)), "chunks or budgets");
   }
   Matrix some;
@@ -78,8 +79,8 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
   std::size_t count = 0, done = 0;
   for (; done < tokens.size(); done += count) {
     Cache& cache = sequence.cache();
-    if (cache.scoring().chunk_room() == 0 && !read_again(sequence, options.replay)) return {};
-    count = std::min({options.chunk, tokens.size() - done, cache.scoring().chunk_room()});
+    if (scoring_of(cache).chunk_room() == 0 && !read_again(sequence, options.replay)) return {};
+    count = std::min({options.chunk, tokens.size() - done, scoring_of(cache).chunk_room()});
     CacheBatch batch(model());
     batch.add(sequence, tokens.subspan(done, count));
     WatchedAttention attention(batch, options.on_attention, done);
@@ -117,7 +118,7 @@ void Engine::decode(std::span<Sequence* const> sequences, std::span<const Token>
   if (sequences.empty()) return;
   require_whole(model().layer_share(), on_attention != nullptr);
   for (Sequence* sequence : sequences) {
-    if (sequence->cache().scoring().chunk_room() == 0) read_again(*sequence, {});
+    if (scoring_of(sequence->cache()).chunk_room() == 0) read_again(*sequence, {});
   }
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     require(std::find(sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(i),

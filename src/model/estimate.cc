@@ -56,9 +56,8 @@ std::size_t busy_threads(const ModelConfig& c) { return std::min(loop_threads(),
 std::size_t attention_bytes(const ModelConfig& c, const CacheOptions& options, std::size_t rows,
                             std::size_t entries) {
   const std::size_t group = c.heads / c.kv_heads, queries = rows * group;
-  const AttentionStats::Kind watch = options.policy.attention_stats().kind;
-  const bool attention_sum = watch == AttentionStats::Kind::accumulated ||
-                             watch == AttentionStats::Kind::both || options.recording.attention_sum;
+  const bool attention_sum =
+      options.policy.needs().attention_sums || options.recording.attention_sum;
   std::size_t bytes = queries * (c.key_dim + c.value_dim) * sizeof(float) +
                       attention_scratch(queries, entries, c.key_dim, c.value_dim, attention_sum);
   // The last queries attend once more when the prompt ends.
@@ -74,7 +73,7 @@ std::size_t attention_bytes(const ModelConfig& c, const CacheOptions& options, s
 /// Scratch of a replay pass: W_O^T W_O of each query head, which a stream keeps for all layers,
 /// and what dividing the budget among `entries` of a head takes (see allocate()).
 std::size_t replay_bytes(const ModelConfig& c, const CacheOptions& options, std::size_t entries) {
-  const ReplayScore score = options.policy.attention_stats().replay;
+  const ReplayScore score = options.policy.needs().replay;
   if (score == ReplayScore::none) return 0;
   const std::size_t attending = c.attending().size();
   const std::size_t layers = options.protocol == Protocol::stream ? attending : 1;

@@ -126,7 +126,8 @@ namespace {
 /// A cache for the model. Checks first that the options suit it and that memory suffices.
 Cache make_cache(const Model& model, const CacheOptions& given) {
   const ModelConfig& config = model.config();
-  const CacheOptions options = model.cache_options(given);
+  CacheOptions options = model.cache_options(given);
+  options.value_norms = make_value_norms(model);
   if (is_endless(options)) {
     require(!config.learned_positions, ErrorCode::unsupported,
             "{}: {} has learned positions, which cannot be rolling", model.file().path().string(),
@@ -161,9 +162,7 @@ Cache make_cache(const Model& model, const CacheOptions& given) {
 }  // namespace
 
 Sequence::Sequence(const Model& model, const CacheOptions& options)
-    : cache_(make_cache(model, options)) {
-  cache_.set_value_norms(make_value_norms(model));
-}
+    : cache_(make_cache(model, options)) {}
 
 Sequence::Sequence(const Model& model, Cache cache, std::vector<Token> text)
     : cache_(std::move(cache)), prompt_finished_(true), text_(std::move(text)) {
@@ -184,7 +183,7 @@ Sequence::Sequence(const Model& model, Cache cache, std::vector<Token> text)
       have.layers, have.kv_heads, have.queries_per_kv_head, have.key_dim,
       model.file().path().string(), want.layers, want.kv_heads, want.queries_per_kv_head,
       want.key_dim);
-  cache_.set_value_norms(make_value_norms(model));
+  set_host(cache_, cache_.options().pool, make_value_norms(model));
 }
 
 std::size_t Sequence::positions_after(std::size_t more) const {
@@ -204,11 +203,11 @@ std::size_t Sequence::positions_after(std::size_t more) const {
 }
 
 Sequence Sequence::fork(const Policy& policy, std::uint64_t seed) const {
-  return Sequence(cache_.fork(policy, seed), *this);
+  return Sequence(fork_of(cache_, policy, seed), *this);
 }
 
 Sequence Sequence::fork(const Recording& recording) const {
-  return Sequence(cache_.fork(recording), *this);
+  return Sequence(fork_of(cache_, recording), *this);
 }
 
 Sequence Sequence::clone() const { return Sequence(cache_.clone(), *this); }

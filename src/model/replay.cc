@@ -7,6 +7,7 @@
 
 #include "ballast/engine/generate.h"
 #include "ballast/engine/question_form.h"
+#include "ballast/scoring.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "model/forward.h"
@@ -80,8 +81,8 @@ class ReplayAttention : public Attention {
       const float square = kernels::dot(rows.residual[t], rows.residual[t]);
       weights_[t] = square > 0.0f ? 1.0f / std::sqrt(square) : 0.0f;
     }
-    (cache_.scoring().*read_)(rows.layer, rows.keys, rows.values, rows.queries, weights_,
-                              rows.outputs);
+    (scoring_of(cache_).*read_)(rows.layer, rows.keys, rows.values, rows.queries, weights_,
+                                rows.outputs);
     if (tell_) tell_();
   }
 
@@ -112,7 +113,7 @@ void Engine::set_replay_wording(ReplayWording wording) { replay_wording_ = std::
 bool Engine::replay(Sequence& sequence, const ReplayOptions& options) {
   const PoolScope scope(pool_.get());
   const Cache& cache = sequence.cache();
-  const bool due = cache.scoring().needs_replay() || cache.scoring().chunk_room() == 0;
+  const bool due = scoring_of(cache).needs_replay() || scoring_of(cache).chunk_room() == 0;
   return !due || read_again(sequence, options);
 }
 
@@ -120,23 +121,23 @@ bool Engine::compact(Sequence& sequence, std::size_t bytes, const ReplayOptions&
   const PoolScope scope(pool_.get());
   Cache& cache = sequence.cache();
   if (model().exact_bytes(cache) <= bytes) return true;
-  if (cache.scoring().chunk_tokens() > 0) return read_again(sequence, options, bytes);
-  cache.scoring().compact(bytes);
+  if (scoring_of(cache).chunk_tokens() > 0) return read_again(sequence, options, bytes);
+  scoring_of(cache).compact(bytes);
   return true;
 }
 
 bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::size_t bytes) try {
   Cache& cache = sequence.cache();
   const auto divide = [&] {
-    bytes == 0 ? cache.scoring().end_chunk() : cache.scoring().compact(bytes);
+    bytes == 0 ? scoring_of(cache).end_chunk() : scoring_of(cache).compact(bytes);
   };
-  if (cache.scoring().takes_scores()) {  // scored as it was read
+  if (scoring_of(cache).takes_scores()) {  // scored as it was read
     divide();
     return true;
   }
   const ModelConfig& config = model().config();
   const bool streams = cache.options().protocol == Protocol::stream;
-  const std::size_t due = streams ? cache.scoring().chunk_tokens() : sequence.tokens();
+  const std::size_t due = streams ? scoring_of(cache).chunk_tokens() : sequence.tokens();
   require(sequence.text().size() >= due,
           "a replay pass needs all {} tokens of the text, of which {} are known", due,
           sequence.text().size());
@@ -151,7 +152,7 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::s
   for (std::size_t l = 0; l < cache.shape().layers; ++l) {
     const LayerWeights& weights = model().weights().attention(l);
     if (streams && kept.size() == l) kept.push_back(output_grams(config, weights));
-    cache.scoring().start_replay(
+    scoring_of(cache).start_replay(
         l, l < kept.size() ? kept[l].view() : output_grams(config, weights).view());
     tell();
   }
@@ -185,7 +186,7 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::s
   }
   return true;
 } catch (const Stopped&) {
-  sequence.cache().scoring().discard_replay();
+  scoring_of(sequence.cache()).discard_replay();
   return false;
 }
 
@@ -193,13 +194,13 @@ bool Engine::finish_prompt(Sequence& sequence, const ReplayOptions& options) {
   const PoolScope scope(pool_.get());
   const Cache& cache = sequence.cache();
   if (const LayerShare* share = model().layer_share()) {
-    const bool due = cache.scoring().needs_replay();
+    const bool due = scoring_of(cache).needs_replay();
     require_equal(share->ranks(), std::as_bytes(std::span(&due, 1)), "budgets");
   }
-  if (cache.scoring().needs_replay() && !replay(sequence, options)) return false;
-  const bool scored = !cache.scoring().scores(0, 0).empty();
+  if (scoring_of(cache).needs_replay() && !replay(sequence, options)) return false;
+  const bool scored = !scoring_of(cache).scores(0, 0).empty();
   for (const std::vector<Token>& question : options.questions) {
-    if (!scored || !cache.options().policy.attention_stats().question || question.empty()) break;
+    if (!scored || !cache.options().policy.needs().question || question.empty()) break;
     const std::size_t positions = model().config().max_positions;
     require(question.size() <= positions, ErrorCode::over_limit,
             "a question of {} tokens, but the model has {} positions", question.size(), positions);

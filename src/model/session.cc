@@ -6,6 +6,7 @@
 #include "ballast/engine/context_file.h"
 #include "ballast/engine/gguf.h"
 #include "ballast/engine/packing.h"
+#include "ballast/joined.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "model/read_again.h"
@@ -27,7 +28,7 @@ Sequence checked_sequence(const Model& model, const CacheOptions& options) {
 
 Sequence sequence_of(const Model& model, Cache cache, std::vector<Token> text,
                      const std::shared_ptr<ThreadPool>& pool) {
-  cache.set_pool(pool);
+  set_host(cache, pool, cache.options().value_norms);
   return {model, std::move(cache), std::move(text)};
 }
 
@@ -80,7 +81,7 @@ Session Session::join(std::vector<Session> documents, double again,
     one.read({});
     require(&one == &first || one.tokens() > before,
             "a document of {} tokens, of which {} are left out", one.tokens(), before);
-    require(again == 0 || one.text().size() == one.tokens(),
+    require(again == 0 || !one.text().empty(),
             "the tokens of a document are not known, so they cannot be read again: its cache was "
             "saved by an earlier version, or holds pictures");
   }
@@ -92,14 +93,14 @@ Session Session::join(std::vector<Session> documents, double again,
     }
     return out;
   }
-  std::vector<Cache::Document> all;
+  std::vector<JoinedDocument> all;
   std::vector<std::vector<Token>> texts;
   for (Session& one : documents) {
     texts.emplace_back(one.text().begin(), one.text().end());
     all.push_back({std::make_shared<const Cache>(std::move(one.sequence_.cache())),
                    all.empty() ? 0 : before});
   }
-  Session out(model, Cache::join(std::move(all)), pool);
+  Session out(model, join_documents(std::move(all)), pool);
   if (again > 0) {
     const PoolScope scope(pool.get());
     read_again(model->model, out.sequence_, texts, before, again, progress);
@@ -147,10 +148,7 @@ bool Session::sync(std::span<const Token> tokens, PrefillOptions options) {
   require(!tokens.empty(), "a text without tokens");
   unread_.clear();
   const std::span<const Token> known = text();
-  std::size_t common = 0;
-  if (known.size() == this->tokens()) {
-    common = static_cast<std::size_t>(std::ranges::mismatch(known, tokens).in1 - known.begin());
-  }
+  auto common = static_cast<std::size_t>(std::ranges::mismatch(known, tokens).in1 - known.begin());
   // The logits of the last token are wanted.
   if (common == tokens.size() && common == known.size() && !logits_.empty()) return true;
   common = std::min(common, tokens.size() - 1);
@@ -213,10 +211,10 @@ void Session::save(const std::filesystem::path& path, std::string_view pack) con
           "{}: only a context whose prompt has ended can be saved: finish it", path.string());
   const PoolScope scope(pool_.get());
   if (pack == "off") {
-    save_context(path, model_->model, cache(), form_.to_text(), text());
+    save_context(path, model_->model, cache(), form_.to_text(), sequence_.text());
   } else {
     save_packed_context(path, model_->model, cache(), pack_preset(model_->model, pack),
-                        form_.to_text(), text());
+                        form_.to_text(), sequence_.text());
   }
 }
 

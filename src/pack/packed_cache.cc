@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "attention/rotary.h"
+#include "ballast/joined.h"
 #include "ballast/pack.h"
+#include "ballast/scoring.h"
 #include "base/fail.h"
 #include "base/output_file.h"
 #include "base/thread_pool.h"
@@ -99,7 +101,7 @@ class CacheRows {
   explicit CacheRows(const Cache& cache) : turner_(cache.shape(), cache.options(), true) {
     const CacheShape& shape = cache.shape();
     const std::size_t tokens = cache.tokens();
-    require(cache.joined_tokens() == 0, "joined documents are not packed: pack each of them");
+    require(joined_tokens(cache) == 0, "joined documents are not packed: pack each of them");
     for (std::size_t l = 0; l < shape.layers; ++l) {
       for (std::size_t h = 0; h < shape.kv_heads; ++h) {
         heads_.push_back(cache.segments(l, h));
@@ -327,7 +329,7 @@ class Unpacker {
   Unpacker(const PackedRows& packed, const PackCodec& codec, const Cache& cache, std::size_t chunk)
       : packed_(packed), codec_(codec), turner_(cache.shape(), cache.options(), false) {
     const PackBasis& basis = codec.basis();
-    if (cache.scoring().takes_scores()) scores_.emplace(basis);
+    if (scoring_of(cache).takes_scores()) scores_.emplace(basis);
     places_.resize(basis.layers);
     for (std::size_t g = 0; g < basis.groups.size(); ++g) {
       rows_.emplace_back(chunk, basis.groups[g].width());
@@ -362,7 +364,7 @@ class Unpacker {
                     HeadsView{}, MutableHeadsView{});
       if (!scores_) continue;
       const Matrix& all = scores[g];
-      cache.scoring().note_scores(l, {all.data() + i * heads, count, heads, all.cols()});
+      scoring_of(cache).note_scores(l, {all.data() + i * heads, count, heads, all.cols()});
     }
   }
 
@@ -402,7 +404,7 @@ Cache unpack(std::span<const std::byte> file, const std::string& name, const Pac
   const std::size_t chunk = std::clamp<std::size_t>(most, 1, 2 * loop_threads()) * kBlock;
   Unpacker unpacker(packed, codec, cache, chunk);
   for (std::size_t first = 0; first < packed.tokens;) {
-    Scoring& scoring = cache.scoring();
+    Scoring& scoring = scoring_of(cache);
     if (scoring.chunk_room() == 0) scoring.end_chunk();
     const std::size_t count = std::min({chunk, packed.tokens - first, scoring.chunk_room()});
     unpacker.add(first, count, cache);

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ballast/engine/question_form.h"
+#include "ballast/joined.h"
 #include "base/base64.h"
 #include "base/fail.h"
 #include "documents/document.h"
@@ -449,7 +450,7 @@ std::shared_ptr<const Context> context_of(const Json& id, const std::string& own
 /// Several contexts, one behind the other.
 std::shared_ptr<const Context> joined_context(const Json& ids, const std::string& owner, bool chat,
                                               const Tokenizer& tokenizer, Contexts& contexts) {
-  std::vector<Cache::Document> documents;
+  std::vector<JoinedDocument> documents;
   ContextInfo info;
   for (const Json& id : ids) {
     const std::shared_ptr<const Context> one = context_of(id, owner, chat, contexts);
@@ -459,7 +460,7 @@ std::shared_ptr<const Context> joined_context(const Json& ids, const std::string
                          first ? 0 : tokens_before_context(tokenizer, chat, one->info.system)});
   }
   return naming("context", [&] {
-    Cache cache = Cache::join(std::move(documents));
+    Cache cache = join_documents(std::move(documents));
     info.tokens = cache.tokens();
     return std::make_shared<const Context>(Context{std::move(info), std::move(cache), Lease()});
   });

@@ -5,7 +5,9 @@
 #include <new>
 #include <utility>
 
+#include "ballast/joined.h"
 #include "ballast/matrix.h"
+#include "ballast/scoring.h"
 #include "serve/choice.h"
 #include "serve/embeddings.h"
 #include "serve/prefix_files.h"
@@ -30,7 +32,7 @@ ApiError to_api(const Error& error) {
           error.what()};
 }
 
-bool reads_again(const CacheOptions& cache) { return cache.policy.attention_stats().reads_again(); }
+bool reads_again(const CacheOptions& cache) { return cache.policy.needs().reads_again(); }
 bool reads_chunks_again(const CacheOptions& cache) {
   return reads_again(cache) && cache.protocol == Protocol::stream;
 }
@@ -83,7 +85,7 @@ struct Scheduler::Running {
   }
   /// Says how far it is; `second`: of a replay pass, else of the first.
   void tell(std::size_t done, std::size_t total, bool second) {
-    const bool two = second || sequence->cache().scoring().needs_replay();
+    const bool two = second || scoring_of(sequence->cache()).needs_replay();
     const double part =
         static_cast<double>(done) / static_cast<double>(std::max<std::size_t>(1, total));
     const double all = two ? (part + (second ? 1 : 0)) / 2 : part;
@@ -142,7 +144,7 @@ std::size_t Scheduler::memory_for(const Job& job) const {
     const Cache& cache = job.context->cache;
     const CacheOptions& options = cache.options();
     // The documents of a joined one are there.
-    const std::size_t context = cache.joined_tokens() > 0 ? 0 : job.context->info.tokens;
+    const std::size_t context = joined_tokens(cache) > 0 ? 0 : job.context->info.tokens;
     const MemoryEstimate estimate =
         model_.estimate(options, context, job.prompt.size() + most, kChunk);
     return scored + std::max<std::size_t>(1, job.choices) * estimate.kept +
@@ -457,7 +459,7 @@ bool Scheduler::read_some() {
 }
 
 void Scheduler::read_chunk(Running& r) {
-  if (r.sequence->cache().scoring().chunk_room() == 0) return read_again(r, *r.sequence, false);
+  if (scoring_of(r.sequence->cache()).chunk_room() == 0) return read_again(r, *r.sequence, false);
   const std::vector<Token>& prompt = r.job.prompt;
   const bool later = r.sequence->prompt_finished();
   const std::size_t end = later ? prompt.size() : r.job.compress_at;
@@ -534,7 +536,7 @@ void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
           }
           return !turns.cancelled();
         };
-        if (!ends || sequence.cache().scoring().needs_replay()) {
+        if (!ends || scoring_of(sequence.cache()).needs_replay()) {
           const std::size_t bytes = sequence.cache().bytes().used();
           if (!r.reader) r.reader = std::make_unique<Engine>(model_);
           if (!r.reader->replay(sequence, {wording, yield})) return;
@@ -626,7 +628,7 @@ bool Scheduler::decode() {
     for (auto& stream : job->streams) {
       Sequence& sequence = stream->sequence();
       if (stream->ended() || &sequence == job->again) continue;
-      if (sequence.cache().scoring().chunk_room() == 0) {
+      if (scoring_of(sequence.cache()).chunk_room() == 0) {
         // One after the other: choices share the engine that reads again.
         if (job->turns) continue;
         guard(*job, [&] { read_again(*job, sequence, false); });

@@ -6,6 +6,7 @@
 
 #include "ballast.h"
 #include "ballast/cache.h"
+#include "ballast/scoring.h"
 #include "support.h"
 #include "temp_dir.h"
 
@@ -152,7 +153,7 @@ TEST(CCache, ReadsTwiceForReplay) {
   ASSERT_TRUE(ballast_cache_needs_replay(c.cache));
   for (std::size_t layer = 0; layer < kLayers; ++layer) {
     ASSERT_EQ(ballast_cache_start_replay(c.cache, layer, nullptr), BALLAST_OK);
-    cpp.scoring().start_replay(layer, {});
+    scoring_of(cpp).start_replay(layer, {});
   }
   constexpr std::size_t kAgain = 20;
   for (std::size_t layer = 0; layer < kLayers; ++layer) {
@@ -164,16 +165,16 @@ TEST(CCache, ReadsTwiceForReplay) {
                                    out.data()),
               BALLAST_OK)
         << ballast_last_error();
-    cpp.scoring().replay(layer, {k.data(), kAgain, kKvHeads * kDim},
-                         {v.data(), kAgain, kKvHeads * kDim},
-                         {q.data(), kAgain, kKvHeads * kGroup * kDim}, {},
-                         {expected.data(), kAgain, kKvHeads * kGroup * kDim});
+    scoring_of(cpp).replay(layer, {k.data(), kAgain, kKvHeads * kDim},
+                           {v.data(), kAgain, kKvHeads * kDim},
+                           {q.data(), kAgain, kKvHeads * kGroup * kDim}, {},
+                           {expected.data(), kAgain, kKvHeads * kGroup * kDim});
     EXPECT_EQ(out, expected);
   }
   ASSERT_EQ(ballast_cache_finish_prompt(c.cache), BALLAST_OK) << ballast_last_error();
   cpp.finish_prompt();
   feed(c.cache, cpp, 2, 500);
-  EXPECT_EQ(ballast_cache_needs_replay(c.cache), cpp.scoring().needs_replay());
+  EXPECT_EQ(ballast_cache_needs_replay(c.cache), scoring_of(cpp).needs_replay());
 }
 
 TEST(CAttention, IsThatOfTheLibrary) {

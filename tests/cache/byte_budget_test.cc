@@ -201,9 +201,9 @@ TEST(StorageOfAMethod, IsThatOfItsCache) {
   options.policy = Policy();
   Cache plain(shape_of(1, 2, 64), options);
   for (const char* one : {"h2o:rate=0.5,type=int4/f32", "h2o:rate=0.5,type=f32/int4"}) {
-    EXPECT_THAT(error_of([&] { plain.fork(Policy::parse(one), 0); }), HasSubstr("same types"));
+    EXPECT_THAT(error_of([&] { fork_of(plain, Policy::parse(one), 0); }), HasSubstr("same types"));
   }
-  EXPECT_THAT(error_of([&] { plain.fork(Policy::parse("h2o:rate=0.5,type=int4"), 0); }),
+  EXPECT_THAT(error_of([&] { fork_of(plain, Policy::parse("h2o:rate=0.5,type=int4"), 0); }),
               HasSubstr("stores its tokens in f32/f32"));
 }
 

@@ -41,13 +41,13 @@ TEST(Cache, RunsItsHeadsOnItsPool) {
     Cache cache(s.shape, options);
     EXPECT_TRUE(same_bits(feed(cache, s, 0, 200, 100), expected));
     EXPECT_EQ(process_threads(before + 1), before + 1);
-    EXPECT_EQ(cache.fork(Policy::parse("local:budget=20"), 1).options().pool, options.pool);
+    EXPECT_EQ(fork_of(cache, Policy::parse("local:budget=20"), 1).options().pool, options.pool);
   }
   options.pool = nullptr;
   EXPECT_EQ(process_threads(before), before);
   const auto pool = std::make_shared<ThreadPool>(2);
   Cache loaded = Cache::parse(Cache(s.shape, options).to_bytes(), "a copy");
-  loaded.set_pool(pool);
+  set_host(loaded, pool, nullptr);
   EXPECT_TRUE(same_bits(feed(loaded, s, 0, 200, 100), expected));
   EXPECT_EQ(process_threads(before + 1), before + 1);
 }
@@ -105,16 +105,16 @@ TEST(Cache, OnlyAnExactPromptThatNotedEnoughCanBeForked) {
   const Stream stream = make_stream(40, 3);
   Cache plain(stream.shape, options_of("exact", Protocol::prefill));
   feed(plain, stream, 0, 40, 16);
-  EXPECT_NO_THROW(plain.fork(Policy::parse("uniform:budget=80"), 0));
-  EXPECT_THAT(error_of([&] { plain.fork(Policy::parse("h2o:budget=80"), 0); }),
+  EXPECT_NO_THROW(fork_of(plain, Policy::parse("uniform:budget=80"), 0));
+  EXPECT_THAT(error_of([&] { fork_of(plain, Policy::parse("h2o:budget=80"), 0); }),
               HasSubstr("has not noted"));
-  EXPECT_THAT(error_of([&] { plain.fork(Policy::parse("snapkv:budget=80"), 0); }),
+  EXPECT_THAT(error_of([&] { fork_of(plain, Policy::parse("snapkv:budget=80"), 0); }),
               HasSubstr("has not noted"));
   plain.finish_prompt();
-  EXPECT_THAT(error_of([&] { plain.fork(Policy::parse("uniform:budget=80"), 0); }),
+  EXPECT_THAT(error_of([&] { fork_of(plain, Policy::parse("uniform:budget=80"), 0); }),
               HasSubstr("finished"));
   const Cache uniform(stream.shape, options_of("uniform:budget=80", Protocol::prefill));
-  EXPECT_THAT(error_of([&] { uniform.fork(Policy(), 0); }), HasSubstr("only an exact cache"));
+  EXPECT_THAT(error_of([&] { fork_of(uniform, Policy(), 0); }), HasSubstr("only an exact cache"));
   CacheOptions noting = options_of("uniform:budget=80", Protocol::prefill);
   noting.recording.attention_sum = true;
   EXPECT_THAT(error_of([&] { Cache(stream.shape, noting); }), HasSubstr("only an exact cache"));
@@ -129,7 +129,8 @@ TEST(Cache, ACloneOfARecordingCacheCanBeForked) {
   feed(exact, stream, 0, 90, 30);
   Cache clone = exact.clone();
   for (const char* method : {"h2o:budget=40", "snapkv:budget=40"}) {
-    Cache a = exact.fork(Policy::parse(method), 5), b = clone.fork(Policy::parse(method), 5);
+    Cache a = fork_of(exact, Policy::parse(method), 5),
+          b = fork_of(clone, Policy::parse(method), 5);
     a.finish_prompt();
     b.finish_prompt();
     EXPECT_EQ(a.to_bytes(), b.to_bytes()) << method;
@@ -182,7 +183,7 @@ TEST(Cache, AnswersTheLatestQueriesAgain) {
                 1e-6);
     }
   }
-  Cache fork = exact.fork(Policy::parse("streaming-llm:budget=20"), 0);
+  Cache fork = fork_of(exact, Policy::parse("streaming-llm:budget=20"), 0);
   fork.finish_prompt();
   EXPECT_EQ(answer_latest(fork, exact, 1, 0).rows(), 7u * 2);
   Cache shorter(stream.shape, noting);
@@ -308,6 +309,75 @@ TEST(CacheFile, HostileContentIsRefusedOrHarmless) {
       }
     }
   }
+}
+
+class Truncate : public testing::Test {
+ protected:
+  /// Feeds 60 tokens, keeps `kept`, feeds others; compares with a cache that saw only these.
+  void expect_as_if_never_seen(const CacheOptions& options, std::size_t kept, std::size_t prompt) {
+    Cache cache(s_.shape, options), never(s_.shape, options);
+    feed(cache, s_, 0, 60, 20, prompt);
+    cache.truncate(kept);
+    EXPECT_EQ(cache.tokens(0), kept);
+    EXPECT_EQ(cache.tokens(1), kept);
+    feed(never, s_, 0, kept, 20, prompt);
+    EXPECT_EQ(cache.clone().to_bytes(), never.clone().to_bytes()) << kept;
+    EXPECT_TRUE(same_bits(feed(cache, other_, kept, 80, 7), feed(never, other_, kept, 80, 7)));
+  }
+  std::string error(const char* method, Protocol protocol, std::size_t tokens, std::size_t prompt) {
+    Cache cache(s_.shape, options_of(method, protocol)), same = cache.clone();
+    feed(cache, s_, 0, 60, 20, prompt);
+    feed(same, s_, 0, 60, 20, prompt);
+    const std::string message = error_of([&] { cache.truncate(tokens); });
+    EXPECT_EQ(cache.clone().to_bytes(), same.clone().to_bytes());
+    return message;
+  }
+
+  Stream s_ = make_stream(80, 1), other_ = make_stream(80, 2);
+};
+
+TEST_F(Truncate, TokensAreAsIfNeverSeen) {
+  for (std::size_t kept : {0, 1, 33, 59, 60}) {
+    expect_as_if_never_seen(options_of("exact", Protocol::prefill), kept, 0);
+    expect_as_if_never_seen(options_of("exact", Protocol::stream), kept, 0);
+    expect_as_if_never_seen(options_of("balancekv:budget=70", Protocol::stream), kept, 0);
+    expect_as_if_never_seen(options_of("snapkv:budget=70,observe=60", Protocol::stream), kept, 0);
+  }
+  CacheOptions rolling = options_of("exact", Protocol::prefill);
+  rolling.positions = Positions::rolling;
+  expect_as_if_never_seen(rolling, 33, 0);
+}
+
+TEST_F(Truncate, GeneratedTokensCanGoOnceThePromptIsSummarised) {
+  const CacheOptions options = options_of("uniform:budget=24,sink=4,window=8", Protocol::prefill);
+  for (std::size_t kept : {40, 41, 59}) expect_as_if_never_seen(options, kept, 40);
+  EXPECT_THAT(error("uniform:budget=24,sink=4,window=8", Protocol::prefill, 39, 40),
+              AllOf(HasSubstr("uniform"), HasSubstr("at 40 tokens"), HasSubstr("39")));
+}
+
+TEST_F(Truncate, WhatCannotBeTakenBackIsNamed) {
+  EXPECT_THAT(error("exact", Protocol::prefill, 61, 0),
+              AllOf(HasSubstr("layer 0 has 60 tokens"), HasSubstr("61")));
+  EXPECT_THAT(
+      error("streaming-llm:budget=24", Protocol::stream, 59, 0),
+      AllOf(HasSubstr("streaming-llm"), HasSubstr("leave the window"), HasSubstr("clone()")));
+  EXPECT_THAT(error("h2o:budget=70", Protocol::stream, 59, 0),
+              AllOf(HasSubstr("h2o"), HasSubstr("attention statistics")));
+  EXPECT_THAT(error("snapkv:budget=70,observe=8", Protocol::stream, 59, 0),
+              AllOf(HasSubstr("snapkv"), HasSubstr("attention statistics")));
+}
+
+TEST_F(Truncate, AStepThatFailedInOneLayerIsUndone) {
+  Cache cache(s_.shape, options_of("exact", Protocol::prefill));
+  Stream bad = make_stream(80, 1);
+  bad.keys[1][45][0] = std::numeric_limits<float>::infinity();
+  feed(cache, bad, 0, 40, 10);
+  EXPECT_THAT(error_of([&] { feed(cache, bad, 40, 50, 10); }), HasSubstr("keys"));
+  EXPECT_EQ(cache.tokens(0), 50u);
+  cache.truncate(40);
+  Cache never(s_.shape, options_of("exact", Protocol::prefill));
+  feed(never, s_, 0, 40, 10);
+  EXPECT_TRUE(same_bits(feed(cache, s_, 40, 80, 10), feed(never, s_, 40, 80, 10)));
 }
 
 }  // namespace

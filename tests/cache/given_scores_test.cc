@@ -5,6 +5,7 @@
 
 #include "ballast/error.h"
 #include "ballast/random.h"
+#include "ballast/scoring.h"
 #include "ballast/threads.h"
 #include "cache/streams.h"
 #include "temp_dir.h"
@@ -34,14 +35,14 @@ struct Scored {
   Matrix read(Cache& cache, std::size_t end, std::size_t piece) const {
     Matrix out(kTokens, 4 * 24);
     while (cache.tokens() < end) {
-      if (cache.scoring().chunk_room() == 0) cache.scoring().end_chunk();
+      if (scoring_of(cache).chunk_room() == 0) scoring_of(cache).end_chunk();
       const std::size_t t = cache.tokens(),
-                        n = std::min({piece, end - t, cache.scoring().chunk_room()});
+                        n = std::min({piece, end - t, scoring_of(cache).chunk_room()});
       for (std::size_t l = 0; l < 2; ++l) {
         cache.forward(l, text.keys[l].view().slice(t, n), text.values[l].view().slice(t, n),
                       text.queries[l].view().slice(t, n), out.view().slice(t, n));
-        if (cache.scoring().takes_scores())
-          cache.scoring().note_scores(l, scores[l].view().slice(t, n));
+        if (scoring_of(cache).takes_scores())
+          scoring_of(cache).note_scores(l, scores[l].view().slice(t, n));
       }
     }
     return out;
@@ -95,7 +96,7 @@ TEST(GivenScores, EveryLengthAndSizeCanBeDivided) {
           for (std::size_t l = 0; l < layers; ++l) {
             const auto row = rows.view().slice(t, 1);
             cache.forward(l, row, row, row, out.view().slice(t, 1));
-            cache.scoring().note_scores(l, scores.view().slice(t, 1));
+            scoring_of(cache).note_scores(l, scores.view().slice(t, 1));
           }
           Cache copy = cache.clone();
           ASSERT_NO_THROW(copy.finish_prompt()) << size << more << ", " << t + 1 << " tokens";
@@ -116,9 +117,9 @@ TEST(GivenScores, TheHighestOfAllHeadsStay) {
   const Scored s;
   Cache cache = s.cache("bytes=1/4,tiers=bf16");
   s.read(cache, kTokens, 32);
-  EXPECT_FALSE(cache.scoring().needs_replay());
+  EXPECT_FALSE(scoring_of(cache).needs_replay());
   cache.finish_prompt();
-  EXPECT_FALSE(cache.scoring().takes_scores());
+  EXPECT_FALSE(scoring_of(cache).takes_scores());
   EXPECT_LE(cache.bytes().total(), s.exact() / 4);
   float least_kept = 1e9f, most_gone = 0;
   for (std::size_t l = 0; l < 2; ++l) {
@@ -159,7 +160,7 @@ TEST(GivenScores, ALongTextGoesOnFromAFile) {
   }
   for (std::size_t l = 0; l < kLayers; ++l) {
     cache.forward(l, rows.view(), rows.view(), none.view(), none.view());
-    cache.scoring().note_scores(l, scores.view());
+    scoring_of(cache).note_scores(l, scores.view());
   }
   cache.finish_prompt();
   const TempDir dir;
@@ -194,11 +195,11 @@ TEST(GivenScores, AStreamHoldsItsBudgetAfterEveryChunk) {
     const auto most = static_cast<std::size_t>(share * static_cast<double>(s.exact()));
     for (std::size_t t = 40; t <= kTokens; t += 40) {
       s.read(cache, t, 7);
-      if (cache.scoring().needs_replay()) cache.scoring().end_chunk();
+      if (scoring_of(cache).needs_replay()) scoring_of(cache).end_chunk();
       EXPECT_LE(cache.bytes().total(), most) << share << " at " << t;
     }
     cache.finish_prompt();
-    EXPECT_TRUE(cache.scoring().takes_scores()) << "what is generated has scores, too";
+    EXPECT_TRUE(scoring_of(cache).takes_scores()) << "what is generated has scores, too";
   }
 }
 
@@ -212,7 +213,7 @@ TEST(GivenScores, DoNotDependOnThreadsOrCalls) {
       options.pool = std::make_shared<ThreadPool>(piece == 5 ? 3 : 1);
       Cache cache(s.text.shape, options);
       s.read(cache, kTokens, piece);
-      if (cache.scoring().needs_replay()) cache.scoring().end_chunk();
+      if (scoring_of(cache).needs_replay()) scoring_of(cache).end_chunk();
       cache.finish_prompt();
       if (expected.empty()) expected = entries_of(cache);
       EXPECT_EQ(entries_of(cache), expected) << to_string(protocol) << ", calls of " << piece;
@@ -227,7 +228,7 @@ TEST(GivenScores, ACompactedStreamHoldsItsBytesAndGoesOn) {
               options_of("calibrated:bytes=1G,chunk=16,sink=1,window=10", Protocol::stream));
   s.read(cache, 150, 32);
   EXPECT_EQ(cache.entries(), 150u);
-  cache.scoring().compact(most);
+  scoring_of(cache).compact(most);
   EXPECT_LE(cache.bytes().total(), most);
   EXPECT_EQ(cache.tokens(), 150u);
   for (std::size_t h = 0; h < 2; ++h) {
@@ -242,17 +243,17 @@ TEST(GivenScores, ACompactedStreamHoldsItsBytesAndGoesOn) {
   s.read(cache, kTokens, 7);
   EXPECT_EQ(cache.entries(), held + kTokens - 150);
   const std::size_t less = most * 3 / 4;
-  cache.scoring().compact(less);  // once more, in the middle of a chunk
+  scoring_of(cache).compact(less);  // once more, in the middle of a chunk
   EXPECT_LE(cache.bytes().total(), less);
-  cache.scoring().compact(less - 500);  // and without one
+  scoring_of(cache).compact(less - 500);  // and without one
   EXPECT_LE(cache.bytes().total(), less - 500);
-  EXPECT_THROW(cache.scoring().compact(100), Error);
+  EXPECT_THROW(scoring_of(cache).compact(100), Error);
 
   Cache prefill = s.cache("bytes=1/4");
   s.read(prefill, 50, 32);
-  EXPECT_THROW(prefill.scoring().compact(most), Error);
+  EXPECT_THROW(scoring_of(prefill).compact(most), Error);
   Cache empty = s.cache("bytes=1G", Protocol::stream);
-  EXPECT_THROW(empty.scoring().compact(most), Error);
+  EXPECT_THROW(scoring_of(empty).compact(most), Error);
 }
 
 TEST(GivenScores, CompactingDoesNotDependOnThreadsOrCalls) {
@@ -264,9 +265,9 @@ TEST(GivenScores, CompactingDoesNotDependOnThreadsOrCalls) {
     options.pool = std::make_shared<ThreadPool>(piece == 5 ? 3 : 1);
     Cache cache(s.text.shape, options);
     s.read(cache, 101, piece);
-    cache.scoring().compact(s.exact() / 8);
+    scoring_of(cache).compact(s.exact() / 8);
     s.read(cache, kTokens, piece);
-    cache.scoring().compact(s.exact() / 12);
+    scoring_of(cache).compact(s.exact() / 12);
     const std::vector<std::byte> bytes = cache.to_bytes();
     if (expected.empty()) expected = bytes;
     EXPECT_TRUE(bytes == expected) << "calls of " << piece;
@@ -296,7 +297,7 @@ TEST(GivenScores, ThreadsThatShareAHeadChangeNoBit) {
                     queries.view().slice(t, n), out.view().slice(t, n));
     };
     take(0, kPrompt);
-    cache.scoring().note_scores(0, scores.view());
+    scoring_of(cache).note_scores(0, scores.view());
     cache.finish_prompt();
     EXPECT_GT(cache.kept(0, 1).size(), 10 * cache.kept(0, 0).size());
     for (std::size_t t = kPrompt; t < kLong; ++t) take(t, 1);
@@ -314,7 +315,7 @@ TEST(GivenScores, FilesAndClonesGoOnToTheBit) {
       Cache loaded = Cache::parse(cache.to_bytes(), "a file"), copy = cache.clone();
       for (Cache* c : {&cache, &loaded, &copy}) {
         s.read(*c, kTokens, 7);
-        if (c->scoring().needs_replay()) c->scoring().end_chunk();
+        if (scoring_of(*c).needs_replay()) scoring_of(*c).end_chunk();
         c->finish_prompt();
         EXPECT_EQ(entries_of(*c), entries_of(cache)) << to_string(protocol) << " at " << at;
       }
@@ -331,7 +332,7 @@ TEST(GivenScores, TokensTakenBackTakeTheirScoresAlong) {
     twice.truncate(103);
     s.read(twice, kTokens, 7);
     for (Cache* c : {&once, &twice}) {
-      if (c->scoring().needs_replay()) c->scoring().end_chunk();
+      if (scoring_of(*c).needs_replay()) scoring_of(*c).end_chunk();
       c->finish_prompt();
     }
     EXPECT_EQ(entries_of(once), entries_of(twice)) << to_string(protocol);
@@ -351,17 +352,17 @@ TEST(GivenScores, SaysWhatIsWrong) {
   const Scored s;
   Cache cache = s.cache("bytes=1/8"), exact(s.text.shape, options_of("exact", Protocol::prefill));
   Matrix scores(3, 2);
-  EXPECT_THAT(error_of([&] { exact.scoring().note_scores(0, scores.view()); }),
+  EXPECT_THAT(error_of([&] { scoring_of(exact).note_scores(0, scores.view()); }),
               testing::HasSubstr("exact takes no scores"));
   s.read(cache, 40, 7);
-  EXPECT_THAT(error_of([&] { cache.scoring().note_scores(0, scores.view()); }),
+  EXPECT_THAT(error_of([&] { scoring_of(cache).note_scores(0, scores.view()); }),
               testing::HasSubstr("3 scores for 0 new tokens"));
-  EXPECT_THAT(error_of([&] { cache.scoring().start_replay(0, {}); }),
+  EXPECT_THAT(error_of([&] { scoring_of(cache).start_replay(0, {}); }),
               testing::HasSubstr("no use for a replay pass"));
   cache.forward(0, s.text.keys[0].view().slice(40, 3), s.text.values[0].view().slice(40, 3),
                 s.text.queries[0].view().slice(40, 3), Matrix(3, 96).view());
   scores[1][1] = -1;
-  EXPECT_THAT(error_of([&] { cache.scoring().note_scores(0, scores.view()); }),
+  EXPECT_THAT(error_of([&] { scoring_of(cache).note_scores(0, scores.view()); }),
               testing::HasSubstr("a score of token 1 is negative"));
   Cache unscored = s.cache("bytes=1/8");
   feed(unscored, s.text, 0, kTokens, 32);

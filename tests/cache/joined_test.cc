@@ -6,7 +6,9 @@
 
 #include "attention/rotary.h"
 #include "ballast/error.h"
+#include "ballast/joined.h"
 #include "ballast/random.h"
+#include "ballast/scoring.h"
 #include "ballast/threads.h"
 #include "cache/cache_parts.h"
 #include "cache/streams.h"
@@ -61,7 +63,7 @@ struct Texts {
       const Matrix queries = turned(text.shape, rows_of(from.queries[l], first, count), position);
       const Matrix values = rows_of(from.values[l], first, count);
       cache.forward(l, keys.view(), values.view(), queries.view(), out);
-      if (!cache.scoring().takes_scores()) continue;
+      if (!scoring_of(cache).takes_scores()) continue;
       Matrix scores(count, kHeads);
       for (std::size_t t = 0; t < count; ++t) {
         for (std::size_t h = 0; h < kHeads; ++h) {
@@ -69,11 +71,11 @@ struct Texts {
               {3, static_cast<std::uint32_t>(l), static_cast<std::uint32_t>(h)}, first + t));
         }
       }
-      cache.scoring().note_scores(l, scores.view());
+      scoring_of(cache).note_scores(l, scores.view());
     }
   }
-  std::vector<Cache::Document> documents(const CacheOptions& options) const {
-    std::vector<Cache::Document> out;
+  std::vector<JoinedDocument> documents(const CacheOptions& options) const {
+    std::vector<JoinedDocument> out;
     for (const Part& part : parts) {
       Cache cache(text.shape, options);
       Matrix unused(64, kHeads * kGroup * kValue);
@@ -114,16 +116,16 @@ TEST(Joined, ExactDocumentsAnswerLikeOneText) {
     Cache whole(texts.text.shape, exact);
     Matrix unused(Texts::kDocuments, kHeads * kGroup * kValue);
     texts.read(whole, texts.text, 0, Texts::kDocuments, 0, unused.view());
-    Cache joined = Cache::join(texts.documents(exact));
+    Cache joined = join_documents(texts.documents(exact));
     EXPECT_EQ(joined.tokens(), Texts::kDocuments);
-    EXPECT_EQ(joined.joined_tokens(), Texts::kDocuments);
+    EXPECT_EQ(joined_tokens(joined), Texts::kDocuments);
     expect_near(texts.ask(joined), texts.ask(whole), 2e-5f);
     EXPECT_EQ(joined.tokens(), Texts::kTokens);
   }
 }
 
 /// In double, over the entries that the documents hold, at their positions among all.
-Matrix reference(const Texts& texts, const std::vector<Cache::Document>& documents) {
+Matrix reference(const Texts& texts, const std::vector<JoinedDocument>& documents) {
   const CacheShape& shape = texts.text.shape;
   Matrix out(Texts::kTokens - Texts::kDocuments, kHeads * kGroup * kValue);
   for (std::size_t h = 0; h < kHeads; ++h) {
@@ -146,7 +148,7 @@ Matrix reference(const Texts& texts, const std::vector<Cache::Document>& documen
       entries.push_back(std::move(e));
     };
     double end = 0;
-    for (const Cache::Document& d : documents) {
+    for (const JoinedDocument& d : documents) {
       const double shift = end - static_cast<double>(d.left_out);
       std::vector<float> key(kKey), value(kValue);
       for (const Segment& segment : d.cache->segments(1, h)) {
@@ -204,7 +206,7 @@ TEST(Joined, CompressedDocumentsAnswerByTheirRows) {
       options.key_type = options.value_type = StorageType::q4;
     const auto documents = texts.documents(options);
     const std::vector<std::byte> before = documents[1].cache->to_bytes();
-    Cache joined = Cache::join(documents);
+    Cache joined = join_documents(documents);
     expect_near(texts.ask(joined), reference(texts, documents), 2e-2f);  // low bits round queries
     EXPECT_EQ(documents[1].cache->to_bytes(), before) << method;
   }
@@ -226,7 +228,7 @@ Matrix read_again(const Texts& texts, Cache& joined, std::span<const Position> p
   };
   for (std::size_t first = 0; first < places.size(); first += piece) {
     const std::size_t count = std::min(piece, places.size() - first);
-    joined.parts().joined->read_again(
+    documents_of(joined).read_again(
         layer, places.subspan(first, count), rows(changed.keys[layer], first, count, true).view(),
         rows(changed.values[layer], first, count, false).view(),
         rows(changed.queries[layer], first, count, true).view(), out.view().slice(first, count));
@@ -257,9 +259,9 @@ TEST(Joined, TokensReadAgainReplaceTheirRows) {
     Cache whole(texts.text.shape, exact);
     Matrix answers(Texts::kDocuments, kHeads * kGroup * kValue);  // of the second layer
     changed.read(whole, changed.text, 0, Texts::kDocuments, 0, answers.view());
-    Cache joined = Cache::join(texts.documents(exact));
+    Cache joined = join_documents(texts.documents(exact));
     const std::size_t bytes = joined.bytes().total(), entries = joined.entries();
-    joined.parts().joined->hide(places);
+    documents_of(joined).hide(places);
     read_again(texts, joined, places, other, 0);
     const Matrix again = read_again(texts, joined, places, other, 1);
     for (std::size_t i = 0; i < places.size(); ++i) {
@@ -282,13 +284,13 @@ TEST(Joined, TokensOfCompressedDocumentsAreReadAgain) {
     // All of the later two: as if they had been read behind the first one.
     std::vector<Position> places(Texts::kDocuments - 60);
     std::iota(places.begin(), places.end(), 60);
-    Cache joined = Cache::join(documents);
-    joined.parts().joined->hide(places);
+    Cache joined = join_documents(documents);
+    documents_of(joined).hide(places);
     for (const std::size_t layer : {0u, 1u}) {
       read_again(texts, joined, places, texts.text, layer, 90);
     }
     EXPECT_EQ(joined.kept(0, 1).size(), documents[0].cache->kept(0, 1).size() + places.size());
-    Cache behind = Cache::join({documents[0]});
+    Cache behind = join_documents({documents[0]});
     Matrix unused(places.size(), kHeads * kGroup * kValue);
     texts.read(behind, texts.text, 60, places.size(), 60, unused.view());
     expect_near(texts.ask(joined), texts.ask(behind), 2e-5f);
@@ -301,7 +303,7 @@ TEST(Joined, DoesNotDependOnThreadsOrCalls) {
   for (const std::size_t piece : {1u, 3u, 20u}) {
     CacheOptions options = options_of("calibrated:bytes=1/4,chunk=16", Protocol::prefill);
     options.pool = std::make_shared<ThreadPool>(piece == 3 ? 3 : 1);
-    Cache joined = Cache::join(texts.documents(options));
+    Cache joined = join_documents(texts.documents(options));
     Cache copy = joined.clone();
     Matrix out = texts.ask(joined, piece);
     const bool first = expected.rows() == 0;
@@ -318,9 +320,9 @@ TEST(Joined, SaysWhatItHolds) {
   const Texts texts;
   const auto documents =
       texts.documents(options_of("calibrated:bytes=1/4,chunk=16", Protocol::prefill));
-  Cache joined = Cache::join(documents);
+  Cache joined = join_documents(documents);
   std::size_t entries = 0, bytes = 0;
-  for (const Cache::Document& d : documents) {
+  for (const JoinedDocument& d : documents) {
     bytes += d.cache->bytes().total();
     for (const KeptEntry& entry : d.cache->kept(1, 0)) {
       entries += entry.position >= static_cast<Position>(d.left_out) ? 1 : 0;
@@ -347,16 +349,16 @@ TEST(Joined, RefusesWhatCannotBe) {
     return "";
   };
   auto documents = texts.documents(exact);
-  Cache joined = Cache::join(documents);
+  Cache joined = join_documents(documents);
   EXPECT_THAT(error_of([&] { joined.to_bytes(); }), HasSubstr("a joined cache is not saved"));
   EXPECT_THAT(error_of([&] { joined.truncate(100); }), HasSubstr("cannot be truncated to 100"));
-  EXPECT_THAT(error_of([&] { Cache::join({}); }), HasSubstr("no documents"));
+  EXPECT_THAT(error_of([&] { join_documents({}); }), HasSubstr("no documents"));
   documents.push_back({std::make_shared<const Cache>(std::move(joined)), 0});
-  EXPECT_THAT(error_of([&] { Cache::join(documents); }), HasSubstr("each is one text"));
+  EXPECT_THAT(error_of([&] { join_documents(documents); }), HasSubstr("each is one text"));
   documents.back() = {std::make_shared<const Cache>(make_stream(1, 5).shape, exact), 0};
-  EXPECT_THAT(error_of([&] { Cache::join(documents); }), HasSubstr("several models"));
+  EXPECT_THAT(error_of([&] { join_documents(documents); }), HasSubstr("several models"));
   documents.back() = {documents[0].cache, documents[0].cache->tokens()};
-  EXPECT_THAT(error_of([&] { Cache::join(documents); }), HasSubstr("60 are left out"));
+  EXPECT_THAT(error_of([&] { join_documents(documents); }), HasSubstr("60 are left out"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // counts nor what the process takes may grow.
 #include <ctime>
 
+#include "ballast/scoring.h"
 #include "cache/streams.h"
 #include "resident_memory.h"
 
@@ -66,7 +67,7 @@ TEST_P(LongStream, HoldsItsBudgetForFourMillionTokens) {
 std::vector<std::string> bounded_methods() {
   std::vector<std::string> names;
   for (const MethodInfo* info : methods()) {
-    if (info->global_budget || info->attention_stats.queries) continue;  // the tests below
+    if (info->global_budget || info->needs.fits_values) continue;  // the tests below
     if (info->window_policy != WindowPolicy::all) names.emplace_back(info->name);
   }
   return names;
@@ -106,7 +107,7 @@ TEST_P(LongFit, HoldsItsMemoryForAMillionTokens) {
 std::vector<std::string> fitted_methods() {
   std::vector<std::string> out;
   for (const MethodInfo* info : methods()) {
-    if (!info->global_budget && info->attention_stats.queries)
+    if (!info->global_budget && info->needs.fits_values)
       out.push_back(std::string(info->name) + ":budget=256,observe=16,step=128");
   }
   return out;
@@ -124,19 +125,19 @@ TEST_P(LongChunks, HoldsItsMemoryForAMillionTokens) {
   const Text text;
   Matrix out(kCycle, kDim);
   const auto again = [&] {
-    const std::size_t n = cache.scoring().chunk_tokens();
-    cache.scoring().start_replay(0, {});
+    const std::size_t n = scoring_of(cache).chunk_tokens();
+    scoring_of(cache).start_replay(0, {});
     for (std::size_t t = 0; t < n; t += kChunk) {
       const std::size_t count = std::min(kChunk, n - t);
-      cache.scoring().replay(0, text.keys.view().slice(t, count),
-                             text.values.view().slice(t, count),
-                             text.queries.view().slice(t, count), {}, out.view().slice(t, count));
+      scoring_of(cache).replay(0, text.keys.view().slice(t, count),
+                               text.values.view().slice(t, count),
+                               text.queries.view().slice(t, count), {}, out.view().slice(t, count));
     }
-    cache.scoring().end_chunk();
+    scoring_of(cache).end_chunk();
   };
   std::size_t resident = 0, at = 0;
   while (cache.tokens() < kMillion) {
-    if (cache.scoring().chunk_room() == 0) {
+    if (scoring_of(cache).chunk_room() == 0) {
       again();
       ASSERT_LE(cache.bytes().used(), kBudget);
       if (cache.tokens() > 10'000) {
@@ -144,7 +145,7 @@ TEST_P(LongChunks, HoldsItsMemoryForAMillionTokens) {
         expect_flat(resident, cache.tokens());
       }
     }
-    const std::size_t n = std::min<std::size_t>(cache.scoring().chunk_room(), 128);
+    const std::size_t n = std::min<std::size_t>(scoring_of(cache).chunk_room(), 128);
     at = (at + n) % (kCycle - n);
     cache.forward(0, text.keys.view().slice(at, n), text.values.view().slice(at, n),
                   text.queries.view().slice(at, n), out.view().slice(0, n));

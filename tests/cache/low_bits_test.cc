@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "ballast/scoring.h"
 #include "ballast/threads.h"
 #include "cache/streams.h"
 
@@ -88,13 +89,13 @@ TEST(LowBits, KeysOfALongTextErrByAPartOfTheirSignal) {
 void again(Cache& cache, const Stream& s, std::size_t first, std::size_t chunk) {
   const std::size_t n = cache.tokens();
   Matrix out(n, 4 * 24);
-  for (std::size_t l = 0; l < 2; ++l) cache.scoring().start_replay(l, {});
+  for (std::size_t l = 0; l < 2; ++l) scoring_of(cache).start_replay(l, {});
   for (std::size_t t = first; t < n; t += chunk) {
     const std::size_t count = std::min(chunk, n - t);
     for (std::size_t l = 0; l < 2; ++l) {
-      cache.scoring().replay(l, s.keys[l].view().slice(t, count),
-                             s.values[l].view().slice(t, count),
-                             s.queries[l].view().slice(t, count), {}, out.view().slice(t, count));
+      scoring_of(cache).replay(l, s.keys[l].view().slice(t, count),
+                               s.values[l].view().slice(t, count),
+                               s.queries[l].view().slice(t, count), {}, out.view().slice(t, count));
     }
   }
 }
@@ -112,17 +113,17 @@ TEST(LowBits, KeysInTiersErrByAPartOfTheirSignal) {
         options.key_type = options.value_type = StorageType::bf16;
         Cache cache(s.shape, options);
         while (cache.tokens() < kTokens) {
-          if (cache.scoring().chunk_room() == 0) {
-            again(cache, s, cache.tokens() - cache.scoring().chunk_tokens(), 300);
-            cache.scoring().end_chunk();
+          if (scoring_of(cache).chunk_room() == 0) {
+            again(cache, s, cache.tokens() - scoring_of(cache).chunk_tokens(), 300);
+            scoring_of(cache).end_chunk();
           }
           const std::size_t t = cache.tokens();
           feed(cache, s, t,
-               t + std::min({cache.scoring().chunk_room(), kTokens - t, std::size_t{100}}), 100);
+               t + std::min({scoring_of(cache).chunk_room(), kTokens - t, std::size_t{100}}), 100);
         }
-        again(cache, s, protocol == Protocol::stream ? kTokens - cache.scoring().chunk_tokens() : 0,
-              300);
-        if (protocol == Protocol::stream) cache.scoring().end_chunk();
+        again(cache, s,
+              protocol == Protocol::stream ? kTokens - scoring_of(cache).chunk_tokens() : 0, 300);
+        if (protocol == Protocol::stream) scoring_of(cache).end_chunk();
         cache.finish_prompt();
         // Rows of bf16 themselves err by 0.03 of the signal beside such a bias.
         EXPECT_LT(key_error(cache, s, 0), std::string(tiers) == "q2" ? 0.4 : 0.15)

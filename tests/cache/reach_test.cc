@@ -8,6 +8,8 @@
 
 #include "attention/rotary.h"
 #include "ballast/error.h"
+#include "ballast/joined.h"
+#include "ballast/scoring.h"
 #include "ballast/threads.h"
 #include "cache/attention_by_token.h"
 #include "cache/streams.h"
@@ -63,16 +65,16 @@ struct Text {
               const std::function<void()>& each = {}) const {
     Matrix out(kTokens, 4 * 24);
     while (cache.tokens() < end) {
-      if (cache.scoring().chunk_room() == 0) {
-        cache.scoring().end_chunk();
+      if (scoring_of(cache).chunk_room() == 0) {
+        scoring_of(cache).end_chunk();
         if (each) each();
       }
       const std::size_t t = cache.tokens(),
-                        n = std::min({piece, end - t, cache.scoring().chunk_room()});
+                        n = std::min({piece, end - t, scoring_of(cache).chunk_room()});
       for (std::size_t l = 0; l < 2; ++l) {
         cache.forward(l, turned.keys[l].view().slice(t, n), turned.values[l].view().slice(t, n),
                       turned.queries[l].view().slice(t, n), out.view().slice(t, n));
-        cache.scoring().note_scores(l, scores[l].view().slice(t, n));
+        scoring_of(cache).note_scores(l, scores[l].view().slice(t, n));
       }
     }
     return out;
@@ -206,7 +208,7 @@ TEST(Reach, FilesClonesAndTokensTakenBackGoOnToTheBit) {
     text.read(cache, at, 7);
     Cache loaded = Cache::parse(cache.to_bytes(), "a file"), copy = cache.clone();
     Cache back = cache.clone();
-    const std::size_t more = std::min<std::size_t>(3, back.scoring().chunk_room());
+    const std::size_t more = std::min<std::size_t>(3, scoring_of(back).chunk_room());
     text.read(back, at + more, 7);
     back.truncate(at);
     text.read(cache, kTokens, 7);
@@ -221,7 +223,7 @@ TEST(Reach, CompactedCachesGoOn) {
   const Text text;
   Cache cache(text.turned.shape, Text::options("bytes=1G"));
   text.read(cache, 245, 7);
-  cache.scoring().compact(9000);
+  scoring_of(cache).compact(9000);
   EXPECT_LE(cache.bytes().total(), 9000u);
   text.read(cache, kTokens, 7);
   EXPECT_EQ(Cache::parse(cache.to_bytes(), "a file").to_bytes(), cache.to_bytes());
@@ -249,9 +251,9 @@ TEST(Reach, SaysWhatIsNotPossible) {
               HasSubstr("give 268"));
   auto cache = std::make_shared<Cache>(shape, Text::options("bytes=12000B"));
   text.read(*cache, 90, 7);
-  EXPECT_EQ(Cache::join({{cache}}).tokens(), 90u);
+  EXPECT_EQ(join_documents({{cache}}).tokens(), 90u);
   text.read(*cache, 150, 7);
-  EXPECT_THAT(error_of([&] { Cache::join({{cache}}); }), HasSubstr("cannot be joined"));
+  EXPECT_THAT(error_of([&] { join_documents({{cache}}); }), HasSubstr("cannot be joined"));
   std::vector<float> sums(150);
   EXPECT_THAT(error_of([&] {
                 add_attention_by_token(*cache, 1, 0, text.turned.queries[1][149].first(16), 149,

@@ -37,7 +37,7 @@ TEST_F(Recurrent, StatesAreClonedForkedAndSaved) {
   cache.recurrent()->keep();
   read(cache, 4, 6);
   Cache clone = cache.clone(), loaded = Cache::parse(cache.to_bytes(), "saved");
-  Cache fork = cache.fork(Policy::parse("uniform:budget=64"), 1);
+  Cache fork = fork_of(cache, Policy::parse("uniform:budget=64"), 1);
   for (Cache* other : {&clone, &loaded, &fork}) {
     EXPECT_EQ(state(*other, 1), std::vector<float>(5, 15));
     EXPECT_EQ(other->bytes().recurrent, cache.bytes().recurrent);

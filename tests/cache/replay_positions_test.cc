@@ -4,7 +4,8 @@
 
 #include <random>
 
-#include "ballast/experiments.h"
+#include "ballast/recording.h"
+#include "ballast/scoring.h"
 #include "cache/streams.h"
 #include "storage/gap_code.h"
 
@@ -55,7 +56,7 @@ Cache compressed(const Shape& s, const std::string& method, std::mt19937& random
       std::vector<float> scores(s.tokens);
       // Few values: ties are the rule.
       for (float& x : scores) x = static_cast<float>(random() % best == 0 ? 1 + random() % 7 : 0);
-      set_replay_scores(cache, l, h, scores);
+      scoring_of(cache).set_scores(l, h, scores);
     }
   }
   cache.finish_prompt();
@@ -159,7 +160,7 @@ TEST(ReplayPositions, AreThoseOfTheRows) {
   for (std::size_t i = 0; i < 4; ++i) {
     std::vector<float> scores(300);
     for (float& x : scores) x = static_cast<float>(random() % 1000);
-    set_replay_scores(cache, i / 2, i % 2, scores);
+    scoring_of(cache).set_scores(i / 2, i % 2, scores);
   }
   cache.finish_prompt();
   const Cache loaded = Cache::parse(cache.to_bytes(), "a cache");

@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 
+#include "ballast/scoring.h"
 #include "cache/streams.h"
 
 namespace ballast::test {
@@ -46,12 +47,12 @@ struct Reading {
   Matrix replay(Cache& cache, bool identity = false) const {
     Matrix out(2 * kAgain, 4 * 24);
     for (std::size_t l = 0; l < 2; ++l) {
-      cache.scoring().start_replay(l, identity ? ConstMatrix() : grams[l].view());
+      scoring_of(cache).start_replay(l, identity ? ConstMatrix() : grams[l].view());
       for (std::size_t t : {std::size_t{0}, kAgain}) {
-        cache.scoring().replay(l, again.keys[l].view().slice(t, kAgain),
-                               again.values[l].view().slice(t, kAgain),
-                               again.queries[l].view().slice(t, kAgain),
-                               std::span(weights).subspan(t, kAgain), out.view().slice(t, kAgain));
+        scoring_of(cache).replay(
+            l, again.keys[l].view().slice(t, kAgain), again.values[l].view().slice(t, kAgain),
+            again.queries[l].view().slice(t, kAgain), std::span(weights).subspan(t, kAgain),
+            out.view().slice(t, kAgain));
       }
     }
     return out;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "ballast/error.h"
+#include "ballast/scoring.h"
 #include "cache/replay_reading.h"
 #include "methods/refit.h"
 
@@ -117,7 +118,7 @@ TEST(Replay, FittedValuesFollowTheFormula) {
   Cache whole(r.text.shape, exact);
   feed(whole, r.text, 0, kText, 45);
   r.replay(whole);
-  Cache fork = whole.fork(Policy::parse(bits), 0);
+  Cache fork = fork_of(whole, Policy::parse(bits), 0);
   fork.finish_prompt();
   Cache alone = r.compressed(bits);
   EXPECT_EQ(fork.bytes().used(), alone.bytes().used());
@@ -142,7 +143,7 @@ TEST(Replay, LogitsOfFittedValuesHaveTheSoftCap) {
 // Scores that come from a file bring no queries.
 TEST(Replay, FittedValuesNeedAReading) {
   Cache cache = Reading().read("replay:bytes=0.2,refit=values");
-  EXPECT_THAT(error_of([&] { set_replay_scores(cache, 0, 0, std::vector<float>(kText)); }),
+  EXPECT_THAT(error_of([&] { scoring_of(cache).set_scores(0, 0, std::vector<float>(kText)); }),
               testing::HasSubstr("refit=values needs the queries of a replay pass"));
 }
 

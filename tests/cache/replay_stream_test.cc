@@ -6,6 +6,7 @@
 #include <map>
 
 #include "ballast/error.h"
+#include "ballast/scoring.h"
 #include "ballast/threads.h"
 #include "cache/streams.h"
 #include "temp_dir.h"
@@ -39,16 +40,16 @@ struct Chunks {
 
   /// Reads again what end_chunk() waits for.
   void again(Cache& cache) const {
-    const std::size_t n = cache.tokens(), first = n - cache.scoring().chunk_tokens();
+    const std::size_t n = cache.tokens(), first = n - scoring_of(cache).chunk_tokens();
     Matrix out(n, 4 * 24);
-    for (std::size_t l = 0; l < 2; ++l) cache.scoring().start_replay(l, grams[l].view());
+    for (std::size_t l = 0; l < 2; ++l) scoring_of(cache).start_replay(l, grams[l].view());
     for (std::size_t t = first; t < n; t += kChunk) {
       const std::size_t count = std::min(kChunk, n - t);
       for (std::size_t l = 0; l < 2; ++l) {
-        cache.scoring().replay(l, text.keys[l].view().slice(t, count),
-                               text.values[l].view().slice(t, count),
-                               text.queries[l].view().slice(t, count),
-                               std::span(weights).subspan(t, count), out.view().slice(t, count));
+        scoring_of(cache).replay(l, text.keys[l].view().slice(t, count),
+                                 text.values[l].view().slice(t, count),
+                                 text.queries[l].view().slice(t, count),
+                                 std::span(weights).subspan(t, count), out.view().slice(t, count));
       }
     }
   }
@@ -56,13 +57,13 @@ struct Chunks {
   void read(Cache& cache, std::size_t end, std::size_t piece,
             const std::function<void()>& each = {}) const {
     while (cache.tokens() < end) {
-      if (cache.scoring().chunk_room() == 0) {
+      if (scoring_of(cache).chunk_room() == 0) {
         again(cache);
-        cache.scoring().end_chunk();
+        scoring_of(cache).end_chunk();
         if (each) each();
       }
       const std::size_t t = cache.tokens(),
-                        n = std::min({piece, end - t, cache.scoring().chunk_room()});
+                        n = std::min({piece, end - t, scoring_of(cache).chunk_room()});
       feed(cache, text, t, t + n, n);
     }
   }
@@ -84,7 +85,7 @@ TEST_P(ReplayStreamBudget, HoldsAfterEveryChunk) {
           ++chunks;
           EXPECT_LE(cache.bytes().total(), most) << tiers << " at " << cache.tokens();
           tightest = std::min(tightest, most - std::min(most, cache.bytes().total()));
-          EXPECT_EQ(cache.scoring().chunk_tokens(), 0u);
+          EXPECT_EQ(scoring_of(cache).chunk_tokens(), 0u);
         });
         EXPECT_GE(chunks, kTokens / kChunk / 2) << tiers;
         if (std::string_view(tiers) != "q3") {  // all entries take less than the budget
@@ -142,14 +143,14 @@ void check_scores(bool own) {
   std::size_t compared = 0;
   for (std::size_t end = 64; end <= 128; end += kChunk) {
     c.read(cache, end, 100);
-    while (cache.scoring().chunk_room() > 0) {  // up to the end of a chunk
-      const std::size_t t = cache.tokens(), n = cache.scoring().chunk_room();
+    while (scoring_of(cache).chunk_room() > 0) {  // up to the end of a chunk
+      const std::size_t t = cache.tokens(), n = scoring_of(cache).chunk_room();
       feed(cache, c.text, t, t + n, n);
     }
-    const std::size_t n = cache.tokens(), chunk = cache.scoring().chunk_tokens();
+    const std::size_t n = cache.tokens(), chunk = scoring_of(cache).chunk_tokens();
     std::vector<std::vector<float>> before;
     for (std::size_t i = 0; i < 4; ++i) {
-      const auto scores = cache.scoring().scores(i / 2, i % 2);
+      const auto scores = scoring_of(cache).scores(i / 2, i % 2);
       before.emplace_back(scores.begin(), scores.end());
     }
     c.again(cache);
@@ -198,7 +199,7 @@ void check_scores(bool own) {
           norms[j] = std::max(norms[j], std::sqrt(square * double{c.grams[l][q * 24][0]}));
         }
       }
-      const auto got = cache.scoring().scores(l, h);
+      const auto got = scoring_of(cache).scores(l, h);
       ASSERT_EQ(got.size(), count);
       for (std::size_t j = 0; j < count; ++j) {
         const double old = j < before[i].size() ? double{before[i][j]} : 0.0;
@@ -206,7 +207,7 @@ void check_scores(bool own) {
         ++compared;
       }
     }
-    cache.scoring().end_chunk();
+    scoring_of(cache).end_chunk();
   }
   EXPECT_GT(compared, 4 * 4 * kChunk);
 }
@@ -264,7 +265,7 @@ TEST(ReplayStream, DoesNotDependOnThreadsOrCalls) {
       Cache cache = c.cache("bytes=0.3");
       c.read(cache, kTokens, piece);
       c.again(cache);
-      cache.scoring().end_chunk();
+      scoring_of(cache).end_chunk();
       cache.finish_prompt();
       const std::vector<std::byte> bytes = cache.to_bytes();
       if (first.empty()) first = bytes;
@@ -314,18 +315,18 @@ TEST(ReplayStream, IsExactUntilTheBudgetIsPassed) {
   CacheOptions plain = options;
   plain.policy = Policy();
   Cache exact(c.text.shape, plain);
-  EXPECT_EQ(cache.scoring().chunk_room(), kTokens / 2 / kChunk * kChunk);
-  const std::size_t room = cache.scoring().chunk_room();
+  EXPECT_EQ(scoring_of(cache).chunk_room(), kTokens / 2 / kChunk * kChunk);
+  const std::size_t room = scoring_of(cache).chunk_room();
   EXPECT_TRUE(same_bits(feed(cache, c.text, 0, room, 9), feed(exact, c.text, 0, room, 30)));
-  EXPECT_EQ(cache.scoring().chunk_room(), 0u);
-  EXPECT_EQ(cache.scoring().chunk_tokens(), room);
+  EXPECT_EQ(scoring_of(cache).chunk_room(), 0u);
+  EXPECT_EQ(scoring_of(cache).chunk_tokens(), room);
   Cache whole(c.text.shape, [&] {
     CacheOptions all = options;
     all.policy = Policy::parse("replay:bytes=1.0,chunk=16");
     return all;
   }());
   feed(whole, c.text, 0, kTokens, 50);
-  EXPECT_FALSE(whole.scoring().needs_replay());
+  EXPECT_FALSE(scoring_of(whole).needs_replay());
   whole.finish_prompt();
 }
 
@@ -335,7 +336,7 @@ TEST(ReplayStream, AStreamOfUnknownLengthTakesBytes) {
     Cache cache(c.text.shape, Chunks::options(fmt::format("bytes={}", bytes), 0));
     c.read(cache, kTokens, 30);
     c.again(cache);
-    cache.scoring().end_chunk();
+    scoring_of(cache).end_chunk();
     const std::size_t most = bytes[0] == '9' ? 9000 : 88 * kTokens;
     EXPECT_LE(cache.bytes().total(), most);
     EXPECT_GE(cache.bytes().total() + 1000, most);
@@ -349,7 +350,7 @@ TEST(ReplayStream, BytesForEachTokensExactRowsLeaveItWhole) {
   const std::size_t each = 4 * (16 + 24) * sizeof(float);  // layers × heads, keys and values in f32
   for (std::size_t bytes : {each - 1, each}) {
     const Cache cache(c.text.shape, Chunks::options(fmt::format("bytes={}B/token", bytes), 0));
-    EXPECT_EQ(cache.scoring().chunk_room() > 1'000'000, bytes == each) << bytes;
+    EXPECT_EQ(scoring_of(cache).chunk_room() > 1'000'000, bytes == each) << bytes;
   }
 }
 
@@ -358,15 +359,16 @@ TEST(ReplayStream, SaysWhatIsWrong) {
   Cache cache = c.cache("bytes=1/8");
   EXPECT_THAT(error_of([&] { feed(cache, c.text, 0, kTokens, kTokens); }),
               testing::HasSubstr("end_chunk()"));
-  c.read(cache, cache.scoring().chunk_room(), 100);
-  EXPECT_THAT(error_of([&] { cache.scoring().end_chunk(); }),
+  c.read(cache, scoring_of(cache).chunk_room(), 100);
+  EXPECT_THAT(error_of([&] { scoring_of(cache).end_chunk(); }),
               testing::HasSubstr("come before end_chunk()"));
   EXPECT_THAT(error_of([&] { cache.finish_prompt(); }), testing::HasSubstr("replay pass"));
   EXPECT_THAT(error_of([&] { c.cache("bytes=1/8,score=rms"); }), testing::HasSubstr("score=max"));
   Cache small = c.cache("bytes=900B");
   feed(small, c.text, 0, kChunk, kChunk);
   c.again(small);
-  EXPECT_THAT(error_of([&] { small.scoring().end_chunk(); }), testing::HasSubstr("give at least"));
+  EXPECT_THAT(error_of([&] { scoring_of(small).end_chunk(); }),
+              testing::HasSubstr("give at least"));
 }
 
 TEST(ReplayStream, TokensOfAChunkCanBeTakenBack) {

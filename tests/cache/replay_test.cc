@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "ballast/error.h"
+#include "ballast/scoring.h"
 #include "ballast/threads.h"
 #include "cache/replay_reading.h"
 #include "methods/allocation.h"
@@ -76,7 +77,7 @@ TEST(Replay, ScoresAreThoseOfTheFormula) {
     r.replay(cache);
     for (std::size_t l = 0; l < 2; ++l) {
       for (std::size_t h = 0; h < 2; ++h) {
-        const std::span<const float> got = cache.scoring().scores(l, h);
+        const std::span<const float> got = scoring_of(cache).scores(l, h);
         const std::vector<double> want = reference(r, l, h, score);
         ASSERT_EQ(got.size(), kText);
         for (std::size_t j = 0; j < kText; ++j) {
@@ -96,8 +97,8 @@ TEST(Replay, AChunkMayScoreItsOwnEntriesAlone) {
     Cache cache = r.read(method + ":bytes=1/8,reading=own,chunk=16"),
           whole = r.read(method + ":bytes=1/8");
     for (std::size_t l = 0; l < 2; ++l) {
-      cache.scoring().start_replay(l, r.grams[l].view());
-      whole.scoring().start_replay(l, r.grams[l].view());
+      scoring_of(cache).start_replay(l, r.grams[l].view());
+      scoring_of(whole).start_replay(l, r.grams[l].view());
       std::vector<std::vector<double>> want(2, std::vector<double>(kText, 0.0));
       for (std::size_t begin = 0; begin < kText; begin += kChunk) {
         const std::size_t end = std::min(begin + kChunk, kText),
@@ -106,9 +107,9 @@ TEST(Replay, AChunkMayScoreItsOwnEntriesAlone) {
         const auto part = [&](const Matrix& m) { return m.view().slice(first, kAgain); };
         const auto weights = std::span(r.weights).subspan(first, kAgain);
         for (Cache* one : {&cache, &whole}) {
-          one->scoring().replay(l, part(r.again.keys[l]), part(r.again.values[l]),
-                                part(r.again.queries[l]), weights,
-                                (one == &cache ? out : other).view());
+          scoring_of(*one).replay(l, part(r.again.keys[l]), part(r.again.values[l]),
+                                  part(r.again.queries[l]), weights,
+                                  (one == &cache ? out : other).view());
         }
         for (std::size_t t = 0; t < kAgain; ++t) {
           for (std::size_t c = 0; c < out.cols(); ++c) EXPECT_NEAR(out[t][c], other[t][c], 1e-5);
@@ -148,7 +149,7 @@ TEST(Replay, AChunkMayScoreItsOwnEntriesAlone) {
       }
       for (std::size_t h = 0; h < 2; ++h) {
         for (std::size_t j = 0; j < kText; ++j) {
-          EXPECT_NEAR(cache.scoring().scores(l, h)[j], want[h][j], 1e-5 * want[h][j] + 1e-7)
+          EXPECT_NEAR(scoring_of(cache).scores(l, h)[j], want[h][j], 1e-5 * want[h][j] + 1e-7)
               << method << " entry " << j;
         }
       }
@@ -170,7 +171,7 @@ TEST(Replay, AFloorIsKeptInEveryHead) {
     r.replay(cache);
     std::vector<std::vector<float>> scores;
     for (std::size_t h = 0; h < 2; ++h) {
-      const auto s = cache.scoring().scores(1, h);
+      const auto s = scoring_of(cache).scores(1, h);
       scores.emplace_back(s.begin(), s.end());
     }
     cache.finish_prompt();
@@ -201,8 +202,8 @@ TEST(Replay, RmsIsARoot) {
         scores[j] = std::ldexp(1.0f, -static_cast<int>((7 * j + 3 * h + l) % 12));
         square[j] = scores[j] * scores[j];
       }
-      set_replay_scores(squares, l, h, square);
-      set_replay_scores(roots, l, h, scores);
+      scoring_of(squares).set_scores(l, h, square);
+      scoring_of(roots).set_scores(l, h, scores);
     }
   }
   squares.finish_prompt();
@@ -218,7 +219,7 @@ TEST(Replay, RmsIsARoot) {
     EXPECT_TRUE(std::ranges::equal(squares.kept(h / 2, h % 2), roots.kept(h / 2, h % 2), {},
                                    &KeptEntry::position, &KeptEntry::position));
   }
-  EXPECT_THAT(error_of([&] { set_replay_scores(roots, 0, 0, std::vector<float>(3)); }),
+  EXPECT_THAT(error_of([&] { scoring_of(roots).set_scores(0, 0, std::vector<float>(3)); }),
               testing::HasSubstr("3 scores for 90 tokens"));
 }
 
@@ -228,10 +229,10 @@ TEST(Replay, AQuestionThatIsKnownScoresToo) {
   const auto ask = [&](Cache& cache) {
     Matrix out(kAgain, 4 * 24);
     for (std::size_t l = 0; l < 2; ++l) {
-      cache.scoring().replay_question(l, r.again.keys[l].view().slice(0, kAgain),
-                                      r.again.values[l].view().slice(0, kAgain),
-                                      r.again.queries[l].view().slice(0, kAgain),
-                                      std::span(r.weights).first(kAgain), out.view());
+      scoring_of(cache).replay_question(l, r.again.keys[l].view().slice(0, kAgain),
+                                        r.again.values[l].view().slice(0, kAgain),
+                                        r.again.queries[l].view().slice(0, kAgain),
+                                        std::span(r.weights).first(kAgain), out.view());
     }
   };
   for (const auto& [name, score] :
@@ -252,7 +253,7 @@ TEST(Replay, AQuestionThatIsKnownScoresToo) {
           for (std::size_t i = 0; i < kText; ++i) {
             if (i + 3 >= j && i <= j + 3) want = std::max(want, question[i]);
           }
-          EXPECT_NEAR(cache.scoring().scores(l, h)[j], want, 1e-5 * want + 1e-7) << j;
+          EXPECT_NEAR(scoring_of(cache).scores(l, h)[j], want, 1e-5 * want + 1e-7) << j;
           higher += want > all[j];
         }
         EXPECT_GT(higher, kText / 2);
@@ -264,10 +265,11 @@ TEST(Replay, AQuestionThatIsKnownScoresToo) {
     Cache whole(r.text.shape, options);
     feed(whole, r.text, 0, kText, 32);
     r.replay(whole);
-    Cache fork = whole.fork(Policy::parse(method(0.3)), 0);
+    Cache fork = fork_of(whole, Policy::parse(method(0.3)), 0);
     ask(fork);
-    EXPECT_TRUE(std::ranges::equal(fork.scoring().scores(1, 1), cache.scoring().scores(1, 1)));
-    EXPECT_FALSE(std::ranges::equal(whole.scoring().scores(1, 1), cache.scoring().scores(1, 1)));
+    EXPECT_TRUE(std::ranges::equal(scoring_of(fork).scores(1, 1), scoring_of(cache).scores(1, 1)));
+    EXPECT_FALSE(
+        std::ranges::equal(scoring_of(whole).scores(1, 1), scoring_of(cache).scores(1, 1)));
   }
   Cache later = r.read("replay:bytes=1/8");
   r.replay(later);
@@ -329,7 +331,7 @@ TEST(Replay, OutputsAreAttentionAndNothingIsKept) {
   EXPECT_EQ(cache.tokens(), kText);
   EXPECT_EQ(cache.entries(1), kText);
   // The second part does not see the first.
-  Cache first = plain.fork(Policy(), 0), second = plain.fork(Policy(), 0);
+  Cache first = fork_of(plain, Policy(), 0), second = fork_of(plain, Policy(), 0);
   const Matrix a = feed(first, r.again, 0, kAgain, kAgain);
   const Matrix b = feed(second, r.again, kAgain, 2 * kAgain, kAgain);
   for (std::size_t t = 0; t < kAgain; ++t) {
@@ -374,7 +376,7 @@ TEST(Replay, KeepsTheBestScores) {
   std::vector<std::vector<float>> scores;
   for (std::size_t l = 0; l < 2; ++l) {
     for (std::size_t h = 0; h < 2; ++h) {
-      const auto s = cache.scoring().scores(l, h);
+      const auto s = scoring_of(cache).scores(l, h);
       scores.emplace_back(s.begin(), s.end());
     }
   }
@@ -398,7 +400,7 @@ TEST(KvZip, OneThresholdOverAllHeads) {
       std::vector<std::pair<double, std::size_t>> ranked;
       for (std::size_t i = 0; i < 4 * kText; ++i) {
         const std::size_t j = i % kText;
-        const double score = cache.scoring().scores(i / kText / 2, i / kText % 2)[j];
+        const double score = scoring_of(cache).scores(i / kText / 2, i / kText % 2)[j];
         ranked.push_back({j < 4 ? 1e9 : score, i});
       }
       std::ranges::sort(ranked, std::greater());
@@ -495,7 +497,7 @@ TEST(Replay, ABudgetOfTheExactCacheIsExact) {
   }());
   feed(cache, r.text, 0, kText, 50);
   feed(plain, r.text, 0, kText, 50);
-  EXPECT_FALSE(cache.scoring().needs_replay());
+  EXPECT_FALSE(scoring_of(cache).needs_replay());
   cache.finish_prompt();
   EXPECT_TRUE(same_bits(feed(cache, r.again, 0, 9, 4), feed(plain, r.again, 0, 9, 4)));
 }
@@ -507,16 +509,16 @@ TEST(Replay, ForksShareOneReading) {
   EXPECT_EQ(options.recording.replay, ReplayScore::max);
   Cache cache(r.text.shape, options);
   feed(cache, r.text, 0, kText, 32);
-  EXPECT_TRUE(cache.scoring().needs_replay());
+  EXPECT_TRUE(scoring_of(cache).needs_replay());
   r.replay(cache);
-  EXPECT_FALSE(cache.scoring().needs_replay());
+  EXPECT_FALSE(scoring_of(cache).needs_replay());
   for (const char* method : {"replay:bytes=0.3", "replay:bytes=0.5,tiers=int4"}) {
-    Cache fork = cache.fork(Policy::parse(method), 0);
+    Cache fork = fork_of(cache, Policy::parse(method), 0);
     fork.finish_prompt();
     Cache alone = r.compressed(method);
     EXPECT_TRUE(same_bits(feed(fork, r.again, 0, 20, 20), feed(alone, r.again, 0, 20, 20)));
   }
-  EXPECT_THAT(error_of([&] { cache.fork(Policy::parse("replay:bytes=1/8,score=rms"), 0); }),
+  EXPECT_THAT(error_of([&] { fork_of(cache, Policy::parse("replay:bytes=1/8,score=rms"), 0); }),
               testing::HasSubstr("another replay pass"));
 }
 
@@ -526,31 +528,31 @@ TEST(Replay, ACopyOfOneReadingIsScoredInAnotherWay) {
   options.recording.include_attention(Policy::parse("h2o:budget=8"));
   Cache cache(r.text.shape, options);
   feed(cache, r.text, 0, kText, 32);
-  EXPECT_FALSE(cache.scoring().needs_replay());
+  EXPECT_FALSE(scoring_of(cache).needs_replay());
   for (const char* method : {"replay:bytes=0.3", "replay:bytes=0.3,score=rms"}) {
     Recording recording = options.recording;
     recording.include(Policy::parse(method));
-    Cache scored = cache.fork(recording);
-    EXPECT_TRUE(scored.scoring().needs_replay());
+    Cache scored = fork_of(cache, recording);
+    EXPECT_TRUE(scoring_of(scored).needs_replay());
     r.replay(scored);
-    Cache fork = scored.fork(Policy::parse(method), 0);
+    Cache fork = fork_of(scored, Policy::parse(method), 0);
     fork.finish_prompt();
     Cache alone = r.compressed(method);
     EXPECT_TRUE(same_bits(feed(fork, r.again, 0, 20, 20), feed(alone, r.again, 0, 20, 20)));
   }
   options.recording.queries = 8;  // were not noted
-  EXPECT_THROW(cache.fork(options.recording), Error);
+  EXPECT_THROW(fork_of(cache, options.recording), Error);
   options.recording.replay = ReplayScore::given;
-  EXPECT_THROW(cache.fork(options.recording), Error);
+  EXPECT_THROW(fork_of(cache, options.recording), Error);
 }
 
 TEST(Replay, AReadingThatWasNotCompletedIsForgotten) {
   const Reading r;
   Cache cache = r.read("replay:bytes=0.3");
   r.replay(cache);
-  EXPECT_FALSE(cache.scoring().needs_replay());
-  cache.scoring().discard_replay();
-  EXPECT_TRUE(cache.scoring().needs_replay());
+  EXPECT_FALSE(scoring_of(cache).needs_replay());
+  scoring_of(cache).discard_replay();
+  EXPECT_TRUE(scoring_of(cache).needs_replay());
 }
 
 TEST(Replay, AnotherReadingLeavesTheScoresOfAForkAlone) {
@@ -558,16 +560,17 @@ TEST(Replay, AnotherReadingLeavesTheScoresOfAForkAlone) {
   Cache cache = r.read("replay:bytes=0.3");
   r.replay(cache);
   const auto scores = [](const Cache& c) {
-    const std::span<const float> s = c.scoring().scores(1, 1);
+    const std::span<const float> s = scoring_of(c).scores(1, 1);
     return std::vector<float>(s.begin(), s.end());
   };
   const Cache copy = cache.clone();
   const std::vector<float> before = scores(copy);
   Matrix out(kAgain, 4 * 24);
   EXPECT_THAT(error_of([&] {
-                cache.scoring().replay(0, r.again.keys[0].view().slice(0, kAgain),
-                                       r.again.values[0].view().slice(0, kAgain),
-                                       r.again.queries[0].view().slice(0, kAgain), {}, out.view());
+                scoring_of(cache).replay(0, r.again.keys[0].view().slice(0, kAgain),
+                                         r.again.values[0].view().slice(0, kAgain),
+                                         r.again.queries[0].view().slice(0, kAgain), {},
+                                         out.view());
               }),
               testing::HasSubstr("shares the scores"));
   r.replay(cache, true);  // other output projections: other scores
@@ -580,13 +583,14 @@ TEST(Replay, SaysWhatIsWrong) {
   Cache cache = r.read("replay:bytes=1/8");
   EXPECT_THAT(error_of([&] { cache.finish_prompt(); }), testing::HasSubstr("replay pass"));
   EXPECT_THAT(error_of([&] { cache.finish_prompt(0); }), testing::HasSubstr("together"));
-  EXPECT_THAT(error_of([&] { cache.scoring().start_replay(0, r.text.keys[0].view()); }),
+  EXPECT_THAT(error_of([&] { scoring_of(cache).start_replay(0, r.text.keys[0].view()); }),
               testing::HasSubstr("96 × 24"));
   Cache small = r.read("replay:bytes=100B");
   r.replay(small);
   EXPECT_THAT(error_of([&] { small.finish_prompt(); }), testing::HasSubstr("give at least"));
   Cache exact(r.text.shape, replaying("exact"));
-  EXPECT_THAT(error_of([&] { exact.scoring().start_replay(0, {}); }), testing::HasSubstr("no use"));
+  EXPECT_THAT(error_of([&] { scoring_of(exact).start_replay(0, {}); }),
+              testing::HasSubstr("no use"));
   for (const char* text : {"replay", "replay:rate=0.5,bytes=1/8", "replay:budget=100"}) {
     EXPECT_THAT(error_of([&] { r.read(text); }), testing::HasSubstr("bytes=1/8")) << text;
   }

@@ -1,5 +1,6 @@
 // Saved caches with a right checksum and one field that cannot be.
-#include "ballast/experiments.h"
+#include "ballast/recording.h"
+#include "ballast/scoring.h"
 #include "cache/streams.h"
 
 namespace ballast::test {
@@ -169,10 +170,10 @@ TEST(SavedCache, TokensThatAFileExpectsAreWorthNoMemory) {
     const Cache loaded = Cache::parse(std::as_bytes(std::span(bytes)), "a file");
     ASSERT_EQ(loaded.options().expected_tokens, expected);
     Cache copy = loaded.clone();
-    if (copy.scoring().needs_replay()) {
+    if (scoring_of(copy).needs_replay()) {
       const std::vector<float> scores(40, 0.5f);
       for (std::size_t l = 0; l < 2; ++l) {
-        for (std::size_t h = 0; h < 2; ++h) set_replay_scores(copy, l, h, scores);
+        for (std::size_t h = 0; h < 2; ++h) scoring_of(copy).set_scores(l, h, scores);
       }
     }
     copy.finish_prompt();

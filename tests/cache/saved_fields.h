@@ -31,8 +31,7 @@ class SavedFields {
  public:
   SavedFields(const Cache& cache, const std::string& bytes) : bytes_(bytes) {
     const CacheShape& s = cache.shape();
-    const bool sums =
-        cache.options().policy.attention_stats().kind == AttentionStats::Kind::accumulated;
+    const bool sums = cache.options().policy.needs().attention_sums;
     const std::size_t row = (s.key_dim + s.value_dim) * sizeof(float);
     at_ = 12 + 40;
     scale = at_;

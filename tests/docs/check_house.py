@@ -15,15 +15,15 @@ CORE = ("base", "simd", "storage", "attention", "methods", "cache", "pack")
 
 # name: (goal, ceiling)
 TABLE = {
-    "public functions of Cache": (18, 31),
-    "parts() outside of src/cache": (0, 2),
+    "public functions of Cache": (18, 18),
+    "parts() outside of src/cache": (0, 0),
     "uses of whole_cache": (0, 0),
     "methods that the conformance test skips": (0, 0),
     "layer loops of the forward pass": (1, 1),
-    "sources of test_cache": (130, 137),
+    "sources of test_cache": (130, 138),
     "lines of src and include": (71000, 105000),
-    "files of more than 500 lines": (10, 21),
-    "functions of more than 60 lines": (30, 56),
+    "files of more than 500 lines": (10, 20),
+    "functions of more than 60 lines": (30, 54),
     "mentions of a second reading": (0, 25),
     "sources without a header of their name": (0, 67),
 }

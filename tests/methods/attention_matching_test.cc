@@ -180,15 +180,15 @@ TEST(AttentionMatching, PursuitFollowsTheAlgorithm) {
 // The answers to the observed queries, against the same by the naive formulas.
 TEST(AttentionMatching, EntriesAnswerTheQueriesAsTheFormulasSay) {
   const std::size_t n = 60, dim = 6, m = 24;
-  const HeadStream stream = random_stream(n, dim, 2);
+  HeadStream stream = random_stream(n, dim, 2);
   const Matrix queries = random_matrix(m, dim, 9, 1.5f);
   const std::vector<Position> positions(m, 99);
+  stream.asked = queries.view();
+  stream.asked_at = positions;
   for (const char* method : {"attention-matching:budget=9,ridge=0.1",
                              "attention-matching:budget=9,keys=omp,ridge=0.1"}) {
     for (std::size_t capacity : {1u, 2u, 15u, 40u}) {
       Block block = stream.block(0, n);
-      block.queries = queries.view();
-      block.query_positions = positions;
       const SummarySetup setup = setup_of(method, capacity, dim, Protocol::prefill, n);
       auto summary = make_summary(setup);
       summary->absorb(block);
@@ -242,16 +242,16 @@ std::string absorb_error(const std::string& method, std::size_t capacity, std::s
   const std::size_t dim = 4;
   std::size_t tokens = 0;
   for (std::size_t size : sizes) tokens += size;
-  const HeadStream stream = random_stream(tokens, dim, 2);
+  HeadStream stream = random_stream(tokens, dim, 2);
   const Matrix queries = random_matrix(rows, dim, 9, 1.5f);
   const std::vector<Position> positions(rows, static_cast<Position>(tokens));
+  stream.asked = queries.view();
+  stream.asked_at = positions;
   const auto summary = make_summary(setup_of(method, capacity, dim, Protocol::stream, tokens));
   std::size_t done = 0;
   try {
     for (std::size_t size : sizes) {
       Block block = stream.block(done, size);
-      block.queries = queries.view();
-      block.query_positions = positions;
       summary->absorb(block);
       done += size;
     }

@@ -53,11 +53,10 @@ TEST(CriticalKv, TwoChoicesFollowTheAlgorithm) {
         HeadStream stream = random_stream(n, dim, n + capacity);
         for (float& m : stream.attention_sum) m = std::round(m * 65536.0f) / 65536.0f;
         const auto norms = std::make_shared<const Projected>(dim);
-        const std::shared_ptr<const ValueNorms> known = norms;
         SummarySetup setup = setup_of(method, capacity, dim, Protocol::prefill, n);
         setup.queries_per_kv_head = group;
         for (const bool projected : {true, false}) {
-          setup.value_norms = projected ? &known : nullptr;
+          stream.norms = projected ? norms.get() : nullptr;
           const auto queries = double(std::min<std::size_t>(n + 3, 32) * group);
           std::vector<double> first, second;
           for (std::size_t i = 0; i < n; ++i) {

@@ -7,9 +7,9 @@ namespace {
 TEST(DropKv, Contract) { check_contract({.method = "dropkv:budget=64", .any_chunking = false}); }
 
 TEST(DropKv, AsksForTheChangeOfTheAnswers) {
-  const AttentionStats stats = Policy::parse("dropkv").attention_stats();
-  EXPECT_EQ(stats.kind, AttentionStats::Kind::recent);
-  EXPECT_NE(stats.recent_score, nullptr);
+  const Needs needs = Policy::parse("dropkv").needs();
+  EXPECT_TRUE(needs.recent_queries);
+  EXPECT_NE(needs.recent_score, nullptr);
   EXPECT_EQ(Policy::parse("dropkv:observe=7").observed(), 7u);
 }
 

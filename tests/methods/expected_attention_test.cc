@@ -111,10 +111,10 @@ TEST(ExpectedAttention, FollowsTheFormula) {
         for (std::size_t tokens : {3u, 5u, 90u}) {
           const Rotary rotary = rotary_of(dim, pairs, tokens == 5 ? 1.2f : 1.0f);
           const Asked asked(tokens, dim, rotary, true);
-          const HeadStream stream = random_stream(n, dim, n + dim);
-          SummarySetup setup = setup_of("expected-attention:budget=9,horizon=50,epsilon=0.01", 10,
-                                        dim, Protocol::prefill, n);
-          setup.query_moments = &asked.moments;
+          HeadStream stream = random_stream(n, dim, n + dim);
+          stream.moments = &asked.moments;
+          const SummarySetup setup = setup_of("expected-attention:budget=9,horizon=50,epsilon=0.01",
+                                              10, dim, Protocol::prefill, n);
           const Position now = stream.block(0, n).now;
           expect_follows(setup, stream, 2e-5, [&](const HeadStream& s) {
             return direct(s, asked, rotary, now, 50, 0.01);
@@ -127,9 +127,9 @@ TEST(ExpectedAttention, FollowsTheFormula) {
 
 TEST(ExpectedAttention, QueriesThatDoNotTurnStayAsTheyAre) {
   const Asked asked(40, 6, {}, false);
-  const HeadStream stream = random_stream(80, 6, 3);
-  SummarySetup setup = setup_of("expected-attention:budget=9", 10, 6, Protocol::prefill, 80);
-  setup.query_moments = &asked.moments;
+  HeadStream stream = random_stream(80, 6, 3);
+  stream.moments = &asked.moments;
+  const SummarySetup setup = setup_of("expected-attention:budget=9", 10, 6, Protocol::prefill, 80);
   expect_follows(setup, stream, 2e-5,
                  [&](const HeadStream& s) { return direct(s, asked, {}, 0, 1, 0.02); });
 }

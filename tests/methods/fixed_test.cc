@@ -43,9 +43,8 @@ TEST(Fixed, KeepsTheTailsOfBlocksAndDoubles) {
 }
 
 TEST(Fixed, WatchesOnlyForHeavyHitters) {
-  EXPECT_EQ(Policy::parse("fixed:budget=9").attention_stats().kind, AttentionStats::Kind::nothing);
-  EXPECT_EQ(Policy::parse("fixed:budget=9,heavy=0.5").attention_stats().kind,
-            AttentionStats::Kind::accumulated);
+  EXPECT_FALSE(Policy::parse("fixed:budget=9").needs().all_queries());
+  EXPECT_TRUE(Policy::parse("fixed:budget=9,heavy=0.5").needs().attention_sums);
 }
 
 }  // namespace

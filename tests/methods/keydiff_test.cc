@@ -64,7 +64,7 @@ TEST(KeyDiff, ReadsAPromptWhole) {
   const Budget budget = Policy::parse("keydiff:budget=100").budget(5000, Protocol::prefill);
   EXPECT_EQ(budget.summary, 100u);
   EXPECT_EQ(budget.sink + budget.window, 0u);
-  EXPECT_EQ(Policy::parse("keydiff").attention_stats().kind, AttentionStats::Kind::nothing);
+  EXPECT_FALSE(Policy::parse("keydiff").needs().all_queries());
 }
 
 }  // namespace

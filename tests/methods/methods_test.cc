@@ -34,7 +34,9 @@ std::string described(const MethodInfo& info) {
   if (info.pyramid) out += ", pyramid";
   if (info.merges) out += ", merges";
   if (info.global_budget) out += ", whole cache";
-  out += fmt::format(", attention {}\n", static_cast<int>(info.attention_stats.kind));
+  out += fmt::format(", attention {}\n", info.needs.attention_sums   ? 1
+                                         : info.needs.recent_queries ? 2
+                                                                     : 0);
   for (const Parameter& parameter : info.parameters) out += described(parameter);
   return out;
 }

@@ -131,7 +131,7 @@ TEST(Policy, LookingUpAllocatesNothing) {
     for (Protocol protocol : {Protocol::prefill, Protocol::stream}) {
       policy.budget(5000, protocol, 1, 4);
     }
-    policy.attention_stats();
+    policy.needs();
     policy.observed();
     policy.keeps_generated();
     Policy copy = policy;

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 class Oldest : public SelectionSummary {
  public:
   explicit Oldest(const SummarySetup& setup)
-      : SelectionSummary(setup, {.by_rule = setup.capacity, .accumulates = false}) {}
+      : SelectionSummary(setup, {.by_rule = setup.capacity}) {}
 
  protected:
   float rank(const Block& block, std::size_t i) override {
@@ -31,7 +31,7 @@ MethodInfo oldest(std::string_view name) {
           .title = "the oldest tokens",
           .paper = "none",
           .parameters = {{"scale", Parameter::Kind::real, "1", 0, 2, "", "a number"}},
-          .attention_stats = {},
+          .needs = {},
           .make = [](const SummarySetup& setup) -> std::unique_ptr<Summary> {
             return std::make_unique<Oldest>(setup);
           }};
@@ -95,7 +95,7 @@ TEST(RegisterMethod, RefusesWhatWouldNotWork) {
   EXPECT_THAT(with({"x", Kind::choice, "c", 0, 0, "a|b", ""}), HasSubstr("not one of a|b"));
   EXPECT_THAT(with({"window", Kind::real, "", 0, 2, "", ""}), HasSubstr("kind"));
   info = oldest("refused");
-  info.attention_stats.kind = AttentionStats::Kind::recent;
+  info.needs.recent_queries = true;
   EXPECT_THAT(register_error(info), HasSubstr("observe"));
   EXPECT_EQ(methods().size(), before);
 }

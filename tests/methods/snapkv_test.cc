@@ -82,7 +82,8 @@ TEST(SnapKv, StreamChoosesAnewAmongEntriesAndBlock) {
         stream.attention_sum[i] = static_cast<float>(rng() % 16) / 16.0f;
         candidates.push_back({static_cast<Position>(i), stream.attention_sum[i]});
       }
-      summary->observe(attention_sum);
+      stream.held = attention_sum;
+      summary->observe_recent(stream);
       summary->absorb(stream.block(done, count));
       done += count;
       ASSERT_EQ(kept_positions(*summary), direct(candidates, capacity, kernel, maximum));
@@ -92,7 +93,7 @@ TEST(SnapKv, StreamChoosesAnewAmongEntriesAndBlock) {
 
 TEST(SnapKv, ObservesTheLast32Queries) {
   const Policy policy = Policy::parse("snapkv:budget=1024");
-  EXPECT_EQ(policy.attention_stats().kind, AttentionStats::Kind::recent);
+  EXPECT_TRUE(policy.needs().recent_queries);
   EXPECT_EQ(policy.observed(), 32u);
   const Budget budget = policy.budget(5000, Protocol::prefill);
   EXPECT_EQ(budget.sink, 0u);

@@ -117,7 +117,7 @@ TEST(SpAtten, SharedStateIsSavedAndDamageRefused) {
 
 TEST(SpAtten, LayersKeepLessAndLess) {
   const Policy policy = Policy::parse("spatten:budget=256");
-  EXPECT_TRUE(policy.attention_stats().whole_layer);
+  EXPECT_TRUE(policy.needs().whole_layer);
   EXPECT_GT(policy.budget(4000, Protocol::prefill, 0, 8).summary,
             policy.budget(4000, Protocol::prefill, 7, 8).summary);
 }

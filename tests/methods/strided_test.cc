@@ -56,10 +56,8 @@ TEST(Strided, HeavyHittersFillTheirHalf) {
 }
 
 TEST(Strided, WatchesOnlyForHeavyHitters) {
-  EXPECT_EQ(Policy::parse("strided:budget=9").attention_stats().kind,
-            AttentionStats::Kind::nothing);
-  EXPECT_EQ(Policy::parse("strided:budget=9,heavy=0.5").attention_stats().kind,
-            AttentionStats::Kind::accumulated);
+  EXPECT_FALSE(Policy::parse("strided:budget=9").needs().all_queries());
+  EXPECT_TRUE(Policy::parse("strided:budget=9,heavy=0.5").needs().attention_sums);
 }
 
 }  // namespace

@@ -36,35 +36,30 @@ TEST(TopK, FollowsTheNaiveSimulation) {
     HeadStream stream = random_stream(400, 4, 1);
     std::mt19937_64 rng(2);
     auto draw = [&] { return static_cast<float>(rng() % 32) / 32.0f; };
-    std::vector<float> recent_attention_sum(400);
+    HeadStream recent = random_stream(400, 4, 1);
     for (std::size_t done = 0; done < 400;) {
       const std::size_t count = std::min<std::size_t>(400 - done, done == 0 ? 40 : 1 + rng() % 3);
-      std::vector<float> attention_sum, latest;
+      std::vector<float> attention_sum;
+      recent.held.clear();
       for (const Segment& s : segments_of(*summary)) {
         for (std::size_t e = 0; e < s.keys.rows; ++e) {
           Token& token = *std::ranges::find(cache, s.positions[e], &Token::position);
           attention_sum.push_back(draw());
-          latest.push_back(draw());
+          recent.held.push_back(draw());
           token.attention_sum += attention_sum.back();
-          token.latest = latest.back();
+          token.latest = recent.held.back();
         }
       }
       for (std::size_t i = done; i < done + count; ++i) {
         stream.attention_sum[i] = draw();
-        recent_attention_sum[i] = draw();
+        recent.attention_sum[i] = draw();
         cache.push_back(
-            {static_cast<Position>(i), recent_attention_sum[i], stream.attention_sum[i]});
+            {static_cast<Position>(i), recent.attention_sum[i], stream.attention_sum[i]});
       }
       Block block = stream.block(done, count);
-      if (heavy == 0) {
-        summary->observe(latest);
-        block.attention_sum = block.recent_attention_sum =
-            std::span(recent_attention_sum).subspan(done, count);
-      } else {
-        summary->observe(attention_sum);
-        summary->observe_last(latest);
-        block.recent_attention_sum = std::span(recent_attention_sum).subspan(done, count);
-      }
+      block.observed = &recent;
+      if (heavy > 0) summary->observe(attention_sum);
+      summary->observe_recent(recent);
       summary->absorb(block);
       done += count;
       auto kept = best(cache, capacity - heavy, &Token::latest);
@@ -78,10 +73,10 @@ TEST(TopK, FollowsTheNaiveSimulation) {
 }
 
 TEST(TopK, WatchesWhatItsParametersNeed) {
-  EXPECT_EQ(Policy::parse("topk:budget=9").attention_stats().kind, AttentionStats::Kind::recent);
+  EXPECT_FALSE(Policy::parse("topk:budget=9").needs().attention_sums);
   EXPECT_EQ(Policy::parse("topk:budget=9").observed(), 1u);
-  EXPECT_EQ(Policy::parse("topk:budget=9,heavy=0.5").attention_stats().kind,
-            AttentionStats::Kind::both);
+  EXPECT_TRUE(Policy::parse("topk:budget=9,heavy=0.5").needs().attention_sums);
+  EXPECT_TRUE(Policy::parse("topk:budget=9,heavy=0.5").needs().recent_queries);
   EXPECT_EQ(Policy::parse("topk:budget=9,heavy=0.5").observed(), 1u);
 }
 

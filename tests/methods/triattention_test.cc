@@ -93,9 +93,9 @@ TEST(TriAttention, FollowsTheFormula) {
             moments.add(g, std::vector<float>(q.begin(), q.end()), static_cast<Position>(t));
           }
         }
-        const HeadStream stream = random_stream(n, dim, n + dim);
-        SummarySetup setup = setup_of("triattention:budget=9", 10, dim, Protocol::prefill, n);
-        setup.query_moments = &moments;
+        HeadStream stream = random_stream(n, dim, n + dim);
+        stream.moments = &moments;
+        const SummarySetup setup = setup_of("triattention:budget=9", 10, dim, Protocol::prefill, n);
         const Position now = stream.block(0, n).now;
         expect_follows(setup, stream, 2e-4,
                        [&](const HeadStream& s) { return direct(s, queries, rotary, now); });
@@ -106,7 +106,7 @@ TEST(TriAttention, FollowsTheFormula) {
 
 TEST(TriAttention, EvictsWhatItGenerates) {
   EXPECT_FALSE(Policy::parse("triattention").keeps_generated());
-  EXPECT_TRUE(Policy::parse("triattention").attention_stats().query_moments);
+  EXPECT_TRUE(Policy::parse("triattention").needs().query_moments);
 }
 
 }  // namespace

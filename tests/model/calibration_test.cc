@@ -1,5 +1,6 @@
 // Scores that are calibrated once a model: files, where they are found, and reading with them.
 #include "ballast/engine/calibration.h"
+#include "ballast/scoring.h"
 
 #include <gmock/gmock.h>
 
@@ -255,7 +256,7 @@ double agreement(const Model& model, const Tokenizer& tokenizer, const std::stri
     PrefillOptions prefill;
     prefill.finish_prompt = false;
     engine.prefill(sequence, tokens, prefill);
-    if (sequence.cache().scoring().needs_replay()) {
+    if (scoring_of(sequence.cache()).needs_replay()) {
       engine.replay(sequence, {replay_wording(tokenizer, false)});
     }
     read.push_back(std::move(sequence.cache()));
@@ -265,7 +266,7 @@ double agreement(const Model& model, const Tokenizer& tokenizer, const std::stri
     std::vector<float> scores;
     for (std::size_t l = 0; l < model.config().layers; ++l) {
       for (std::size_t h = 0; h < model.config().kv_heads; ++h) {
-        const std::span<const float> of = read[i].scoring().scores(l, h).subspan(4);
+        const std::span<const float> of = scoring_of(read[i]).scores(l, h).subspan(4);
         scores.insert(scores.end(), of.begin(), of.end());
       }
     }

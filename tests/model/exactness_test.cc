@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ballast/engine/model.h"
+#include "ballast/scoring.h"
 #include "ballast/threads.h"
 #include "model/reference_case.h"
 
@@ -118,7 +119,7 @@ TEST_P(Exactness, AStreamReadAgainChunkByChunkGivesTheSameBits) {
     Sequence sequence(*model_, options_);
     engine_->prefill(sequence, tokens().first(text / 2), {.chunk = chunk, .finish_prompt = false});
     engine_->prefill(sequence, tokens().subspan(text / 2, text - text / 2), {.chunk = chunk});
-    EXPECT_EQ(sequence.cache().scoring().chunk_tokens(), 0u);
+    EXPECT_EQ(scoring_of(sequence.cache()).chunk_tokens(), 0u);
     const CacheShape& s = sequence.cache().shape();
     EXPECT_LE(sequence.cache().bytes().used(),
               tokens().size() * s.layers * s.kv_heads * (s.key_dim + s.value_dim) * 2 / 3);
@@ -134,7 +135,7 @@ TEST_P(Exactness, AStreamReadAgainChunkByChunkGivesTheSameBits) {
       engine_->decode(loaded, tokens()[i], other);
       EXPECT_EQ(next, other) << i;
     }
-    EXPECT_LT(sequence.cache().scoring().chunk_tokens(), 16u);
+    EXPECT_LT(scoring_of(sequence.cache()).chunk_tokens(), 16u);
     if (first.empty()) first = next;
     EXPECT_EQ(next, first) << chunk;
   }
@@ -181,7 +182,7 @@ TEST_P(Exactness, ABudgetThatCoversTheTextIsExact) {
       Sequence sequence(*model_, options);
       // The numbers that are watched are added up in another order.
       const double most =
-          options.policy.attention_stats().kind == AttentionStats::Kind::nothing ? 0 : 1e-4;
+          options.policy.needs().attention_sums || options.policy.needs().recent_queries ? 1e-4 : 0;
       std::vector<float> got = engine_->prefill(sequence, tokens().first(30), {.chunk = 7});
       for (std::size_t t = 30; t < tokens().size(); ++t) {
         EXPECT_LE(largest_difference(got, row(whole, t - 1)), most)

@@ -281,6 +281,16 @@ TEST_F(SessionTest, WhatIsNotKnownIsNotReadAgain) {
   }
 }
 
+TEST_F(SessionTest, ATextIsEmptyWhereNotAllTokensAreKnown) {
+  Session session(model(), options("exact"));
+  session.read(tokens("line calm apple: 12 is its number"));
+  session.finish_prompt();
+  Session loaded(model(), Cache::parse(session.cache().to_bytes(), "memory"));
+  loaded.read(tokens(" and more"));
+  EXPECT_FALSE(session.text().empty());
+  EXPECT_TRUE(loaded.text().empty());
+}
+
 TEST_F(SessionTest, DocumentsOfSeveralFormsAreNotJoined) {
   std::vector<Session> documents;
   documents.emplace_back(model(), CacheOptions()).read_context("line calm apple: 12\n");

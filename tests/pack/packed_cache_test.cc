@@ -5,6 +5,7 @@
 
 #include "attention/rotary.h"
 #include "ballast/pack.h"
+#include "ballast/scoring.h"
 #include "ballast/testing/support.h"
 #include "pack/toy_basis.h"
 #include "temp_dir.h"
@@ -232,7 +233,7 @@ TEST(PackedCache, AnEighthIsChosenByScoresOfTheRows) {
       }
       given.forward(l, HeadsView::of(keys.view(), 2), HeadsView::of(values.view(), 2), HeadsView{},
                     MutableHeadsView{});
-      given.scoring().note_scores(l, scores.view());
+      scoring_of(given).note_scores(l, scores.view());
     }
     given.finish_prompt();
     std::size_t both = 0, kept = 0;

@@ -8,6 +8,7 @@
 
 #include "ballast/engine/chat.h"
 #include "ballast/engine/generate.h"
+#include "ballast/scoring.h"
 #include "serve/client.h"
 
 namespace ballast::test {
@@ -86,7 +87,7 @@ TEST(Replay, TellsAndStopsBetweenLayers) {
 
   // Stopped between two layers, it can be begun anew, with the same result.
   const auto scores = [](const Sequence& s) {
-    const std::span<const float> all = s.cache().scoring().scores(0, 0);
+    const std::span<const float> all = scoring_of(s.cache()).scores(0, 0);
     return std::vector<float>(all.begin(), all.end());
   };
   const std::vector<float> expected = scores(sequence);
@@ -120,7 +121,7 @@ TEST(Replay, OfAStreamTellsAndStopsBetweenLayers) {
 
   for (std::size_t begin = 0; begin < tokens.size(); begin += kChunk) {
     engine.prefill(parts, std::span(tokens).subspan(begin, kChunk), {.finish_prompt = false});
-    ASSERT_EQ(parts.cache().scoring().chunk_room(), 0u);
+    ASSERT_EQ(scoring_of(parts.cache()).chunk_room(), 0u);
     if (begin + kChunk == tokens.size()) break;  // as `whole`, whose next token would come first
     std::size_t left = 6;
     ReplayOptions options{wording, [&](std::size_t, std::size_t) { return --left > 0; }};
@@ -133,7 +134,7 @@ TEST(Replay, OfAStreamTellsAndStopsBetweenLayers) {
     ASSERT_TRUE(engine.replay(parts, options));
     EXPECT_EQ(calls, 2 * model.config().layers + 1);
     EXPECT_EQ(ends, 1u);
-    EXPECT_EQ(parts.cache().scoring().chunk_room(), kChunk);
+    EXPECT_EQ(scoring_of(parts.cache()).chunk_room(), kChunk);
   }
   EXPECT_EQ(parts.cache().to_bytes(), whole.cache().to_bytes());
 }

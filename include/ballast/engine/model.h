@@ -145,7 +145,7 @@ class Sequence {
   /// cache is of another model's shape.
   Sequence(const Model& model, Cache cache, std::vector<Token> text = {});
 
-  /// See Cache::fork; the prompt of the fork is not finished either.
+  /// See fork_of(); the prompt of the fork is not finished either.
   Sequence fork(const Policy& policy, std::uint64_t seed) const;
   Sequence fork(const Recording& recording) const;
   /// See Cache::clone; the copy's prompt has ended if this one's has.

@@ -47,14 +47,14 @@ class Session {
                       const CacheOptions* options = nullptr);
 
   /// Goes on behind several documents, each of which a session of the same model has read alone, at
-  /// least one: see Cache::join. What the chat template puts before a document is left out of all
-  /// but the first; without a template 4 tokens are, on which attention rests where it has nothing
-  /// to look at. Throws Error if they differ in model or form.
-  /// `again`: the share of the later documents' tokens that are read again, 0 to 1, so that they
-  /// know the documents before theirs: those whose values in the second layer change most, as
-  /// CacheBlend (arXiv 2405.16444) chooses. With 1 all are read behind the first document, as if
-  /// together. `progress` is told the fraction done. Throws Error where the tokens of a document
-  /// are not known, and below 1 where entries of its method stand for several tokens.
+  /// least one: see join_documents(). What the chat template puts before a document is left out of
+  /// all but the first; without a template 4 tokens are, on which attention rests where it has
+  /// nothing to look at. Throws Error if they differ in model or form. `again`: the share of the
+  /// later documents' tokens that are read again, 0 to 1, so that they know the documents before
+  /// theirs: those whose values in the second layer change most, as CacheBlend (arXiv 2405.16444)
+  /// chooses. With 1 all are read behind the first document, as if together. `progress` is told the
+  /// fraction done. Throws Error where the tokens of a document are not known, and below 1 where
+  /// entries of its method stand for several tokens.
   static Session join(std::vector<Session> documents, double again = 0,
                       const std::function<void(double done)>& progress = {});
 
@@ -63,8 +63,10 @@ class Session {
   Cache& cache() { return sequence_.cache(); }
   /// Tokens read; those of an answer count once they are read.
   std::size_t tokens() const { return sequence_.tokens(); }
-  /// See Sequence::text.
-  std::span<const Token> text() const { return sequence_.text(); }
+  /// All tokens read; empty where some are not known, of a cache whose text was not given.
+  std::span<const Token> text() const {
+    return sequence_.text().size() == tokens() ? sequence_.text() : std::span<const Token>();
+  }
   /// Tokens given to read() or made by an answer that have not been read.
   std::size_t unread() const { return unread_.size(); }
   /// See Sequence::positions_after; `more` tokens after the unread ones.

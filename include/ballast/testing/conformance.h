@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "ballast/cache.h"
+#include "ballast/scoring.h"
 #include "ballast/testing/streams.h"
 #include "ballast/threads.h"
 
@@ -101,7 +102,7 @@ TEST_P(EveryMethod, HoldsItsBudgetAtEveryToken) {
     const std::size_t grown = keeps_generated() && t >= prompt() ? t + 1 - prompt() : 0;
     if (reading) continue;
     if (is_global()) {
-      const std::size_t later = grown + c.scoring().chunk_tokens();
+      const std::size_t later = grown + scoring_of(c).chunk_tokens();
       ASSERT_LE(c.bytes().used() - c.bytes().attention_stats,
                 (GetParam().protocol == Protocol::stream ? kBudget * entry : kBudget * entry / 4) +
                     later * entry)
@@ -145,7 +146,7 @@ TEST_P(EveryMethod, KeptEntriesExplainTheAnswer) {
         s.keys.decode(i, key);
       }
     }
-    if (is_global() || Policy::parse(GetParam().method).attention_stats().queries) {
+    if (is_global() || Policy::parse(GetParam().method).needs().fits_values) {
       for (const Segment& s : c.segments(1, head)) {
         for (std::size_t i = 0; i < s.values.rows; ++i) {
           std::vector<float>& value = fitted[place(s, i)];
@@ -188,8 +189,8 @@ TEST_P(EveryMethod, ForkOfAnExactPromptIsAsIfItHadReadThePromptItself) {
   noting.recording.include(Policy::parse("h2o:budget=128"));
   Cache reader(stream_.shape, noting);
   read(reader, stream_, 0, prompt(), 64);
-  if (reader.scoring().needs_replay()) replay(reader, stream_, prompt());
-  Cache own = cache(kBudget), fork = reader.fork(policy, own.options().seed);
+  if (scoring_of(reader).needs_replay()) replay(reader, stream_, prompt());
+  Cache own = cache(kBudget), fork = fork_of(reader, policy, own.options().seed);
   Matrix expected = run(own, 64);
   fork.finish_prompt();
   Matrix rest = read(fork, stream_, prompt(), kTokens, 64);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ballast/cache.h"
+#include "ballast/scoring.h"
 #include "ballast/testing/support.h"
 
 namespace ballast::test {
@@ -64,25 +65,25 @@ inline Matrix given_scores(const Stream& s, std::size_t layer, std::size_t begin
 /// A replay pass over the tokens before `end` that wait for one: they read themselves again.
 inline void replay(Cache& cache, const Stream& s, std::size_t end) {
   constexpr std::size_t kPiece = 16;
-  if (cache.scoring().takes_scores()) return;
-  const std::size_t chunk = cache.scoring().chunk_tokens();
+  if (scoring_of(cache).takes_scores()) return;
+  const std::size_t chunk = scoring_of(cache).chunk_tokens();
   const std::size_t begin = chunk > 0 ? end - chunk : 0;
   for (std::size_t l = 0; l < 2; ++l) {
-    cache.scoring().start_replay(l, {});
+    scoring_of(cache).start_replay(l, {});
     for (std::size_t t = begin; t < end; t += kPiece) {
       const std::size_t n = std::min(kPiece, end - t);
       Matrix unused(n, 4 * 24);
-      cache.scoring().replay(l, s.keys[l].view().slice(t, n), s.values[l].view().slice(t, n),
-                             s.queries[l].view().slice(t, n), {}, unused.view());
+      scoring_of(cache).replay(l, s.keys[l].view().slice(t, n), s.values[l].view().slice(t, n),
+                               s.queries[l].view().slice(t, n), {}, unused.view());
     }
   }
 }
 
 /// Ends the prompt after token `end`, behind a replay pass where one is due.
 inline void finish_prompt(Cache& cache, const Stream& s, std::size_t end) {
-  if (cache.scoring().needs_replay()) {
+  if (scoring_of(cache).needs_replay()) {
     replay(cache, s, end);
-    if (cache.scoring().chunk_tokens() > 0) cache.scoring().end_chunk();
+    if (scoring_of(cache).chunk_tokens() > 0) scoring_of(cache).end_chunk();
   }
   cache.finish_prompt();
 }
@@ -112,16 +113,16 @@ inline Matrix read(Cache& cache, const Stream& s, std::size_t begin, std::size_t
                    std::size_t chunk, std::size_t prompt = 0) {
   Matrix out(end - begin, 4 * 24);
   for (std::size_t t = begin; t < end;) {
-    if (cache.scoring().chunk_room() == 0) {
+    if (scoring_of(cache).chunk_room() == 0) {
       replay(cache, s, t);
-      cache.scoring().end_chunk();
+      scoring_of(cache).end_chunk();
     }
-    std::size_t n = std::min({chunk, end - t, cache.scoring().chunk_room()});
+    std::size_t n = std::min({chunk, end - t, scoring_of(cache).chunk_room()});
     if (prompt > t) n = std::min(n, prompt - t);
     const Matrix part = feed(cache, s, t, t + n, n);
     std::copy(part.data(), part.data() + n * part.cols(), out[t - begin].data());
-    for (std::size_t l = 0; cache.scoring().takes_scores() && l < 2; ++l) {
-      cache.scoring().note_scores(l, given_scores(s, l, t, n).view());
+    for (std::size_t l = 0; scoring_of(cache).takes_scores() && l < 2; ++l) {
+      scoring_of(cache).note_scores(l, given_scores(s, l, t, n).view());
     }
     t += n;
     if (t == prompt) finish_prompt(cache, s, t);

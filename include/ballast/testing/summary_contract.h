@@ -19,12 +19,32 @@
 
 namespace ballast::test {
 
-/// Tokens of one head that leave the window, and the attention they received.
-struct HeadStream {
+/// Tokens of one head that leave the window, and the attention they received, from all queries as
+/// from the last ones. The stream is what its blocks have observed.
+struct HeadStream : Observed {
+  HeadStream(Matrix keys, Matrix values, Position first)
+      : keys(std::move(keys)),
+        values(std::move(values)),
+        attention_sum(this->keys.rows()),
+        first(first) {}
+  std::span<const float> held_attention() const override { return held; }
+  std::span<const float> attention(Position from, std::size_t count) const override {
+    return std::span(attention_sum).subspan(static_cast<std::size_t>(from - first), count);
+  }
+  ConstMatrix queries() const override { return asked; }
+  std::span<const Position> query_positions() const override { return asked_at; }
+  const QueryMoments* query_moments() const override { return moments; }
+  const ValueNorms* value_norms() const override { return norms; }
+
   Matrix keys;
   Matrix values;
   std::vector<float> attention_sum;
   Position first = 0;
+  std::vector<float> held;  ///< what a summary's entries receive next
+  ConstMatrix asked = {};
+  std::span<const Position> asked_at;
+  const QueryMoments* moments = nullptr;
+  const ValueNorms* norms = nullptr;
 
   std::size_t size() const { return keys.rows(); }
   Block block(std::size_t begin, std::size_t count) const {
@@ -34,15 +54,14 @@ struct HeadStream {
     b.first = first + static_cast<Position>(begin);
     b.now = b.first + static_cast<Position>(count) + 3;
     b.attention_sum = std::span(attention_sum).subspan(begin, count);
-    b.recent_attention_sum = b.attention_sum;
+    b.observed = this;
     return b;
   }
 };
 
 inline HeadStream random_stream(std::size_t n, std::size_t dim, std::uint64_t seed,
                                 Position first = 0) {
-  HeadStream s{random_matrix(n, dim, seed), random_matrix(n, dim, seed + 1), std::vector<float>(n),
-               first};
+  HeadStream s(random_matrix(n, dim, seed), random_matrix(n, dim, seed + 1), first);
   std::mt19937_64 rng(seed + 2);
   std::gamma_distribution<float> gamma(0.3f, 1.0f);
   for (float& m : s.attention_sum) m = gamma(rng);
@@ -176,11 +195,12 @@ inline void expect_finite_attention(const Summary& summary, const SummarySetup& 
 }
 
 inline void observe_random(Summary& summary, const SummarySetup& setup, std::mt19937_64& rng) {
-  const AttentionStats::Kind kind = setup.policy.attention_stats().kind;
-  std::vector<float> attention_sum(segment_entries(summary));
-  for (float& m : attention_sum) m = static_cast<float>(rng() % 1000) / 1000.0f;
-  if (kind != AttentionStats::Kind::nothing) summary.observe(attention_sum);
-  if (kind == AttentionStats::Kind::both) summary.observe_last(attention_sum);
+  HeadStream seen({}, {}, 0);
+  seen.held.resize(segment_entries(summary));
+  for (float& m : seen.held) m = static_cast<float>(rng() % 1000) / 1000.0f;
+  const Needs needs = setup.policy.needs();
+  if (needs.attention_sums) summary.observe(seen.held);
+  if (needs.recent_queries) summary.observe_recent(seen);
 }
 
 /// Budgets hold and bytes stay, whatever the blocks.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ballast/attention.h"
+#include "ballast/scoring.h"
 #include "bindings/c/guard.h"
 #include "bindings/options.h"
 
@@ -95,7 +96,7 @@ CacheOptions cache_options(const ballast_cache_params* params, const Model* mode
 }
 
 void log_reports(const Cache& cache) {
-  for (const std::string& line : cache.reports()) log(BALLAST_LOG_WARNING, line.c_str());
+  for (const std::string& line : reports_of(cache)) log(BALLAST_LOG_WARNING, line.c_str());
 }
 
 }  // namespace ballast::c
@@ -201,7 +202,7 @@ ballast_status ballast_cache_finish_prompt(ballast_cache* cache) {
 }
 
 bool ballast_cache_needs_replay(const ballast_cache* cache) {
-  return cache != nullptr && cache->cache.scoring().needs_replay();
+  return cache != nullptr && scoring_of(cache->cache).needs_replay();
 }
 
 ballast_status ballast_cache_start_replay(ballast_cache* cache, size_t layer,
@@ -210,9 +211,9 @@ ballast_status ballast_cache_start_replay(ballast_cache* cache, size_t layer,
     Cache& c = given(cache, "cache").cache;
     const std::size_t dim = c.shape().value_dim;
     const std::size_t heads = c.shape().kv_heads * c.shape().queries_per_kv_head;
-    c.scoring().start_replay(layer, output_grams == nullptr
-                                        ? ConstMatrix()
-                                        : ConstMatrix{output_grams, heads * dim, dim});
+    scoring_of(c).start_replay(layer, output_grams == nullptr
+                                          ? ConstMatrix()
+                                          : ConstMatrix{output_grams, heads * dim, dim});
   });
 }
 
@@ -225,10 +226,10 @@ ballast_status ballast_cache_replay(ballast_cache* cache, size_t layer, size_t t
     const std::size_t heads = s.kv_heads * s.queries_per_kv_head;
     std::span<const float> weights;
     if (query_weights != nullptr) weights = {query_weights, tokens};
-    c.scoring().replay(layer, {&given(keys, "keys"), tokens, s.kv_heads * s.key_dim},
-                       {&given(values, "values"), tokens, s.kv_heads * s.value_dim},
-                       {&given(queries, "queries"), tokens, heads * s.key_dim}, weights,
-                       {&given(out, "out"), tokens, heads * s.value_dim});
+    scoring_of(c).replay(layer, {&given(keys, "keys"), tokens, s.kv_heads * s.key_dim},
+                         {&given(values, "values"), tokens, s.kv_heads * s.value_dim},
+                         {&given(queries, "queries"), tokens, heads * s.key_dim}, weights,
+                         {&given(out, "out"), tokens, heads * s.value_dim});
   });
 }
 

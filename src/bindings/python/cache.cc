@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ballast/cache.h"
+#include "ballast/scoring.h"
 #include "bindings/options.h"
 #include "bindings/python/arrays.h"
 #include "bindings/python/bindings.h"
@@ -106,7 +107,7 @@ py::object replay(PyCache& self, std::size_t layer, py::handle keys, py::handle 
   const MutableHeadsView answers = output_view(o, heads, s.value_dim, "out");
   const MutableMatrix out_rows{static_cast<float*>(answers.data), tokens, heads * s.value_dim};
   with(self, [&](Cache& c) {
-    c.scoring().replay(layer, key_rows, value_rows, query_rows, query_weights, out_rows);
+    scoring_of(c).replay(layer, key_rows, value_rows, query_rows, query_weights, out_rows);
   });
   return out;
 }
@@ -347,7 +348,7 @@ void add_cache(py::module_& m) {
           "needs_replay",
           [](PyCache& self) {
             const InUse use(self.used, "cache");
-            return self.cache.scoring().needs_replay();
+            return scoring_of(self.cache).needs_replay();
           },
           "Whether the method wants the text read a second time before the prompt ends.")
       .def(
@@ -359,7 +360,7 @@ void add_cache(py::module_& m) {
               g = view_array(output_grams, "output_grams");
               grams = matrix_view(g, "output_grams");
             }
-            with(self, [&](Cache& c) { c.scoring().start_replay(layer, grams); });
+            with(self, [&](Cache& c) { scoring_of(c).start_replay(layer, grams); });
           },
           "layer"_a, "output_grams"_a = py::none(),
           "Before the replay pass of a layer. output_grams: for each query head W_O W_O^T of "
@@ -402,7 +403,7 @@ void add_cache(py::module_& m) {
           [](const std::string& path, int threads) {
             return unlocked([&] {
               auto out = std::make_unique<PyCache>(Cache::load(path));
-              out->cache.set_pool(make_pool(threads));
+              set_host(out->cache, make_pool(threads), nullptr);
               return out;
             });
           },
@@ -439,7 +440,8 @@ void add_cache(py::module_& m) {
           [](PyCache& self) { return bytes_dict(with(self, [](Cache& c) { return c.bytes(); })); },
           "Bytes held, by part; 'used' is the total less the room for tokens to come.")
       .def_property_readonly(
-          "reports", [](PyCache& self) { return with(self, [](Cache& c) { return c.reports(); }); },
+          "reports",
+          [](PyCache& self) { return with(self, [](Cache& c) { return reports_of(c); }); },
           "What the method has to say of how it went.")
       .def_property_readonly("shape", [](PyCache& self) { return self.cache.shape(); })
       .def_property_readonly("method",

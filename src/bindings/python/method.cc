@@ -23,11 +23,11 @@ std::map<std::string, py::object, std::less<>>& classes() {
 /// Texts of methods live as long as the process.
 std::string_view keep_text(std::string text) { return *new std::string(std::move(text)); }
 
-AttentionStats::Kind stats_of(const py::object& attention, const std::string& name) {
-  if (attention.is_none()) return AttentionStats::Kind::nothing;
+Needs needs_of(const py::object& attention, const std::string& name) {
+  if (attention.is_none()) return {};
   const auto text = attention.cast<std::string>();
-  if (text == "accumulated") return AttentionStats::Kind::accumulated;
-  if (text == "recent") return AttentionStats::Kind::recent;
+  if (text == "accumulated") return {.attention_sums = true};
+  if (text == "recent") return {.recent_queries = true};
   fail("method {}: attention '{}'; known: None, 'accumulated', 'recent'", name, text);
 }
 
@@ -48,9 +48,9 @@ py::object decode(const RowsView& a, const RowsView& b) {
 
 class PythonMethod : public SelectionSummary {
  public:
-  PythonMethod(const SummarySetup& setup, AttentionStats::Kind attention, py::object instance)
-      : SelectionSummary(setup, options(setup, attention)),
-        attention_(attention),
+  PythonMethod(const SummarySetup& setup, py::object instance)
+      : SelectionSummary(setup, {.by_rule = setup.capacity}),
+        watches_(setup.policy.needs().all_queries()),
         name_(setup.policy.info().name),
         instance_(std::move(instance)) {}
   ~PythonMethod() override {
@@ -62,20 +62,15 @@ class PythonMethod : public SelectionSummary {
     instance_ = py::object();
   }
 
-  void observe(std::span<const float> attention_sum) override {
-    if (attention_ == AttentionStats::Kind::recent) {
-      replace(attention_sums(), attention_sum);
-    } else {
-      SelectionSummary::observe(attention_sum);
-    }
+  void observe_recent(const Observed& observed) override {
+    replace(attention_sums(), observed.held_attention());
   }
 
  protected:
   void prepare(const Block& block) override {
     const py::gil_scoped_acquire lock;
     // Where attention counts, entries are ranked anew beside the tokens that come in.
-    const bool anew = attention_ != AttentionStats::Kind::nothing;
-    const std::size_t held = anew ? store().size() : 0;
+    const std::size_t held = watches_ ? store().size() : 0;
     const std::size_t n = held + block.size();
     const NewArray<Position> positions({n});
     for (std::size_t i = 0; i < n; ++i) {
@@ -83,10 +78,10 @@ class PythonMethod : public SelectionSummary {
           i < held ? store().position(i) : block.first + static_cast<Position>(i - held);
     }
     py::object attention = py::none();
-    if (anew) {
+    if (watches_) {
       const NewArray<float> sums({n});
       std::copy_n(attention_sums().data(), held, sums.data);
-      std::copy_n(block.attention_sum.data(), block.size(), sums.data + held);
+      std::ranges::copy(attention_of(block), sums.data + held);
       attention = sums.object;
     }
     const py::object type = py::module_::import("ballast").attr("Block");
@@ -116,14 +111,7 @@ class PythonMethod : public SelectionSummary {
   void finish(const Block&) override { std::vector<float>().swap(given_); }
 
  private:
-  static Options options(const SummarySetup& setup, AttentionStats::Kind attention) {
-    Options out;
-    out.by_rule = setup.capacity;
-    out.accumulates = attention != AttentionStats::Kind::nothing;
-    return out;
-  }
-
-  AttentionStats::Kind attention_;
+  bool watches_;  ///< attention
   std::string name_;
   py::object instance_;
   std::vector<float> given_;  ///< ranks of the block
@@ -165,8 +153,7 @@ std::unique_ptr<Summary> make(const SummarySetup& setup) {
   instance.attr("capacity") = setup.capacity;
   instance.attr("scale") = setup.logits.scale;
   instance.attr("parameters") = parameters_of(setup.policy);
-  const AttentionStats::Kind kind = setup.policy.attention_stats().kind;
-  return std::make_unique<PythonMethod>(setup, kind, std::move(instance));
+  return std::make_unique<PythonMethod>(setup, std::move(instance));
 }
 
 Parameter parameter_of(const std::string& key, py::handle value, const std::string& method) {
@@ -207,11 +194,11 @@ void register_class(const py::object& cls) {
   info.paper = keep_text(cls.attr("paper").cast<std::string>());
   info.sink = cls.attr("sink").cast<std::size_t>();
   info.window = cls.attr("window").cast<std::size_t>();
-  info.attention_stats.kind = stats_of(cls.attr("attention"), name);
+  info.needs = needs_of(cls.attr("attention"), name);
   for (const auto& [key, value] : cls.attr("parameters").cast<py::dict>()) {
     info.parameters.push_back(parameter_of(key.cast<std::string>(), value, name));
   }
-  if (info.attention_stats.kind == AttentionStats::Kind::recent &&
+  if (info.needs.recent_queries &&
       std::ranges::find(info.parameters, "observe", &Parameter::name) == info.parameters.end()) {
     info.parameters.push_back({"observe", Parameter::Kind::integer, "32", 1, 65536, "",
                                "last tokens whose queries count"});
@@ -223,7 +210,8 @@ void register_class(const py::object& cls) {
     // A cell of a notebook that runs again: the code may change, the description may not.
     const MethodInfo& before = find_method(name);
     bool same = before.sink == info.sink && before.window == info.window &&
-                before.attention_stats.kind == info.attention_stats.kind &&
+                before.needs.attention_sums == info.needs.attention_sums &&
+                before.needs.recent_queries == info.needs.recent_queries &&
                 before.parameters.size() == info.parameters.size();
     for (std::size_t i = 0; same && i < info.parameters.size(); ++i) {
       same = before.parameters[i].name == info.parameters[i].name &&

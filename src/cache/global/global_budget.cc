@@ -172,7 +172,7 @@ void check_keys(const CacheShape& shape, const CacheOptions& options) {
             "method {}: a stream of unknown length has no share: bytes=256M or bytes=40K/token",
             info.name);
     // Methods that never fail here may have no such keys to name.
-    const ReplayScore score = options.policy.attention_stats().replay;
+    const ReplayScore score = options.policy.needs().replay;
     if (score == ReplayScore::rms || score == ReplayScore::mean) {
       fail("method {}: score={} adds up over the whole text: --protocol prefill, or score=max",
            info.name, options.policy.choice("score"));
@@ -184,7 +184,7 @@ void check_keys(const CacheShape& shape, const CacheOptions& options) {
            options.policy.choice("rest"));
     }
   }
-  if (options.policy.attention_stats().refit) {
+  if (options.policy.needs().refit) {
     require(!stream && shape.alibi_slopes.empty(),
             "method {}: refit=values needs --protocol prefill, and a model without ALiBi",
             info.name);
@@ -194,8 +194,8 @@ void check_keys(const CacheShape& shape, const CacheOptions& options) {
             "method {}: refit=values and rest={} exclude each other", info.name,
             options.policy.choice("rest"));
   }
-  if (options.policy.attention_stats().question) {
-    const ReplayScore score = options.policy.attention_stats().replay;
+  if (options.policy.needs().question) {
+    const ReplayScore score = options.policy.needs().replay;
     require(!stream && (score == ReplayScore::max || score == ReplayScore::plain),
             "method {}: question=known needs --protocol prefill, and score=max or score=plain",
             info.name);
@@ -397,7 +397,7 @@ void GlobalBudget::save(ByteWriter& out) const {
     return;
   }
   const std::shared_ptr<ReplayScores>& scores = cache_.scoring.scores_;
-  const bool weighs = options.policy.attention_stats().replay == ReplayScore::max;
+  const bool weighs = options.policy.needs().replay == ReplayScore::max;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     for (std::size_t h = 0; h < shape.kv_heads; ++h) {
       const std::size_t count = saved_scores(l, h);
@@ -431,7 +431,7 @@ void GlobalBudget::load(ByteReader& in) {
     }
   }
   if (!holds) return;
-  const bool weighs = options.policy.attention_stats().replay == ReplayScore::max;
+  const bool weighs = options.policy.needs().replay == ReplayScore::max;
   cache_.scoring.scores_ = std::make_shared<ReplayScores>(layers.size(), shape.kv_heads);
   for (std::size_t l = 0; l < layers.size(); ++l) {
     for (std::size_t h = 0; h < shape.kv_heads; ++h) {
@@ -471,7 +471,7 @@ void GlobalBudget::finish_prompt() {
       first_run.push_back(runs.size() + 1);
       runs.push_back(protected_run(policy, n, l * shape.kv_heads + h, 0));
       runs.back().scores = scoring.scores(l, h);
-      if (policy.attention_stats().replay == ReplayScore::rms) {
+      if (policy.needs().replay == ReplayScore::rms) {
         std::vector<float>& root = roots.emplace_back(runs.back().scores.size());
         std::ranges::transform(runs.back().scores, root.begin(),
                                [](float x) { return std::sqrt(x); });
@@ -485,7 +485,7 @@ void GlobalBudget::finish_prompt() {
   std::vector<std::shared_ptr<ReplayQueries>> queries;
   for (std::size_t l = 0; l < shape.layers; ++l) {
     for (const ReplayHead& head : scores->layer(l)) {
-      queries.push_back(policy.attention_stats().refit ? head.queries : nullptr);
+      queries.push_back(policy.needs().refit ? head.queries : nullptr);
     }
   }
   scores.reset();

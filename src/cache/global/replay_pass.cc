@@ -75,8 +75,8 @@ void note_queries(const LayerCache& layer, std::size_t h, ConstMatrix queries, c
       const std::span<const float> query = queries[t].subspan((h * group + g) * dim, dim);
       noted.rows.insert(noted.rows.end(), query.begin(), query.end());
       noted.positions.push_back(static_cast<Position>(layer.tokens()) + static_cast<Position>(t));
-      float outside = log_sum(query, keys, t + 1, layer.logits());
-      if (const std::span<const float> sinks = layer.sinks(h); !sinks.empty()) {
+      float outside = log_sum(query, keys, t + 1, layer.attention().logits());
+      if (const std::span<const float> sinks = layer.attention().sinks(h); !sinks.empty()) {
         const float most = std::max(outside, sinks[g]);
         outside = most + std::log(std::exp(outside - most) + std::exp(sinks[g] - most));
       }
@@ -143,19 +143,19 @@ void run_replay(const LayerCache& layer, const ReplayRows& rows, ReplayScore sco
     const auto each = [&](std::span<const float> of) {
       return of.empty() ? std::vector<float>() : std::vector<float>(tokens, of[q % group]);
     };
-    const std::vector<float> biases = each(layer.slopes(q / group)),
-                             sinks = each(layer.sinks(q / group));
+    const std::vector<float> biases = each(layer.attention().slopes(q / group)),
+                             sinks = each(layer.attention().sinks(q / group));
     const Queries asked{
         {queries.data + q * key_dim, tokens, key_dim, queries.stride}, positions, biases, sinks};
     const MutableMatrix answers{out.data + q * value_dim, tokens, value_dim, out.stride};
     Matrix unused;
     if (chunk) {
-      attend(asked, mine.segments, layer.logits(), answers);
+      attend(asked, mine.segments, layer.attention().logits(), answers);
       unused = Matrix(tokens, value_dim);
     }
-    attend_with_scores(asked, scored, layer.logits(), chunk ? unused.view() : answers, reduction,
-                       score == ReplayScore::max ? query_weights : std::span<const float>{},
-                       seen[q]);
+    attend_with_scores(
+        asked, scored, layer.attention().logits(), chunk ? unused.view() : answers, reduction,
+        score == ReplayScore::max ? query_weights : std::span<const float>{}, seen[q]);
   });
   parallel_for(heads.size(), [&](std::size_t h) {
     if (heads[h].queries)

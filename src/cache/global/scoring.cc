@@ -40,20 +40,20 @@ void value_norms(const std::vector<Segment>& segments, ConstMatrix grams, Matrix
 
 /// The score that a cache's method or its recording asks for.
 ReplayScore wanted_score(const CacheOptions& options) {
-  const ReplayScore wanted = options.policy.attention_stats().replay;
+  const ReplayScore wanted = options.policy.needs().replay;
   return wanted != ReplayScore::none ? wanted : options.recording.replay;
 }
 
 /// Tokens of a chunk that scores its own entries alone; 0: chunks score all entries.
 std::size_t own_chunk(const CacheOptions& options) {
-  if (options.policy.attention_stats().replay_own)
+  if (options.policy.needs().replay_own)
     return static_cast<std::size_t>(options.policy.integer("chunk"));
   return options.recording.replay_own ? options.recording.replay_chunk : 0;
 }
 
 /// Whether a replay pass notes queries.
 bool notes_queries(const CacheOptions& options) {
-  return options.policy.attention_stats().refit || options.recording.replay_queries;
+  return options.policy.needs().refit || options.recording.replay_queries;
 }
 
 }  // namespace
@@ -194,7 +194,7 @@ void Scoring::replay(std::size_t layer, ConstMatrix keys, ConstMatrix values, Co
 void Scoring::replay_question(std::size_t layer, ConstMatrix keys, ConstMatrix values,
                               ConstMatrix queries, std::span<const float> query_weights,
                               MutableMatrix out) {
-  require(cache_.options.policy.attention_stats().question,
+  require(cache_.options.policy.needs().question,
           "method {} takes no question into account: question=known",
           cache_.options.policy.to_string());
   check_replay(layer, keys, values, queries, query_weights, out);
@@ -248,6 +248,25 @@ void Scoring::compact(std::size_t bytes) {
   cache_.global->end_chunk(bytes);
 }
 
+void Scoring::set_scores(std::size_t layer, std::size_t kv_head, std::span<const float> scores) {
+  cache_.layer(layer, kv_head);
+  const CacheOptions& options = cache_.options;
+  require(
+      options.policy.needs().replay != ReplayScore::none && options.protocol == Protocol::prefill,
+      "method {} in {} has no use for scores", options.policy.info().name,
+      to_string(options.protocol));
+  require(!options.policy.needs().refit,
+          "method {}: refit=values needs the queries of a replay pass, not its scores alone",
+          options.policy.info().name);
+  const std::size_t tokens = cache_.layers[layer]->tokens();
+  require(scores.size() == tokens, "{} scores for {} tokens", scores.size(), tokens);
+  require(std::ranges::all_of(scores, [](float x) { return x >= 0 && std::isfinite(x); }),
+          "layer {}, KV head {}: a score is negative or not finite", layer, kv_head);
+  if (!scores_)
+    scores_ = std::make_shared<ReplayScores>(cache_.shape.layers, cache_.shape.kv_heads);
+  scores_->layer(layer)[kv_head].scores.assign(scores.begin(), scores.end());
+}
+
 void Scoring::discard_replay() {
   // What a stream holds keeps its scores.
   if (gives_scores() || (streams() && chunk_tokens() != cache_.tokens())) return;
@@ -266,8 +285,10 @@ bool Scoring::needs_replay() const {
   return !cache_.global || !cache_.global->fits_exactly();
 }
 
-std::shared_ptr<ReplayScores> Scoring::copied() const {
-  return gives_scores() && scores_ ? std::make_shared<ReplayScores>(scores_->copy()) : scores_;
+void Scoring::copy(const Scoring& other) {
+  scores_ = other.scores_ && other.gives_scores()
+                ? std::make_shared<ReplayScores>(other.scores_->copy())
+                : other.scores_;
 }
 
 void Scoring::truncate() {
@@ -281,5 +302,8 @@ void Scoring::truncate() {
 }
 
 std::size_t Scoring::bytes() const { return scores_ ? scores_->bytes() : 0; }
+
+Scoring& scoring_of(Cache& cache) { return CacheParts::of(cache).scoring; }
+const Scoring& scoring_of(const Cache& cache) { return CacheParts::of(cache).scoring; }
 
 }  // namespace ballast

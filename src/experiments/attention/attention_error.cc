@@ -86,6 +86,14 @@ std::vector<std::size_t> selected(std::vector<std::size_t> wanted, std::size_t c
   return wanted;
 }
 
+/// What the last tokens' queries gave each token of the prompt.
+struct RecentAttention : Observed {
+  std::span<const float> attention(Position first, std::size_t count) const override {
+    return sums.subspan(static_cast<std::size_t>(first), count);
+  }
+  std::span<const float> sums;
+};
+
 class Measurement {
  public:
   Measurement(const KvSource& source, const AttentionErrorOptions& options, const Advance& advance,
@@ -141,9 +149,11 @@ class Measurement {
   Outcome run_head(const Plan& plan, std::size_t l, const Work& work,
                    const std::map<std::size_t, std::vector<float>>& layer_attention_sums,
                    std::uint64_t seed, SharedState* shared) const;
-  /// The first token whose query counts, for each attention sum that the method needs: accumulated
-  /// before recent.
+  /// The first token whose query counts, for each attention sum that the method needs.
   std::vector<std::size_t> watched_from(const Policy& policy) const;
+  std::size_t first_recent(const Policy& policy) const {
+    return prompt_ - std::min(prompt_, policy.observed());
+  }
   void step(double amount);
   AttentionErrorCell sum_up(std::size_t p) const;
 
@@ -208,13 +218,9 @@ void Measurement::make_shared_states() {
 }
 
 std::vector<std::size_t> Measurement::watched_from(const Policy& policy) const {
-  const AttentionStats::Kind kind = policy.attention_stats().kind;
   std::vector<std::size_t> from;
-  if (kind == AttentionStats::Kind::accumulated || kind == AttentionStats::Kind::both)
-    from.push_back(0);
-  if (kind == AttentionStats::Kind::recent || kind == AttentionStats::Kind::both) {
-    from.push_back(prompt_ - std::min(prompt_, policy.observed()));
-  }
+  if (policy.needs().attention_sums) from.push_back(0);
+  if (policy.needs().recent_queries) from.push_back(first_recent(policy));
   return from;
 }
 
@@ -228,7 +234,7 @@ void Measurement::prepare(Work& work, std::size_t layer, std::size_t kv_head, bo
   const KvShape& s = source_.shape();
   work.attention = std::make_unique<HeadAttention>(source_, layer, kv_head, options_.scale);
   for (const Plan& plan : plans_) {
-    if (!selected && !plan.policy.attention_stats().whole_layer) continue;
+    if (!selected && !plan.policy.needs().whole_layer) continue;
     for (std::size_t from : watched_from(plan.policy)) {
       if (!work.attention_sums.contains(from))
         work.attention_sums[from] = work.attention->attention_sum(from, prompt_);
@@ -271,8 +277,8 @@ std::vector<Outcome> Measurement::find_layer(std::size_t l) {
 std::vector<Outcome> Measurement::run_layer(std::size_t l) {
   const std::size_t layer = result_.layers[l];
   // Methods that decide for all heads together need the attention of every head.
-  const bool whole = std::ranges::any_of(
-      plans_, [](const Plan& plan) { return plan.policy.attention_stats().whole_layer; });
+  const bool whole =
+      std::ranges::any_of(plans_, [](const Plan& plan) { return plan.policy.needs().whole_layer; });
   std::vector<std::size_t> heads = result_.kv_heads;
   if (whole) heads = selected({}, source_.shape().kv_heads, "KV head", source_.name());
   auto is_selected = [&](std::size_t head) {
@@ -343,11 +349,14 @@ Outcome Measurement::run_head(const Plan& plan, std::size_t l, const Work& work,
     block.first = rows.first_position;
     block.now = static_cast<Position>(prompt_);
     const auto& attention_sums =
-        plan.policy.attention_stats().whole_layer ? layer_attention_sums : work.attention_sums;
-    const auto watched = watched_from(plan.policy);
-    for (std::size_t i = 0; i < watched.size(); ++i) {
-      (i == 0 ? block.attention_sum : block.recent_attention_sum) =
-          std::span(attention_sums.at(watched[i])).subspan(first, middle);
+        plan.policy.needs().whole_layer ? layer_attention_sums : work.attention_sums;
+    if (plan.policy.needs().attention_sums) {
+      block.attention_sum = std::span(attention_sums.at(0)).subspan(first, middle);
+    }
+    RecentAttention recent;
+    if (plan.policy.needs().recent_queries) {
+      recent.sums = attention_sums.at(first_recent(plan.policy));
+      block.observed = &recent;
     }
     summary->absorb(block);
   }
@@ -430,8 +439,8 @@ AttentionErrorCell Measurement::sum_up(std::size_t p) const {
 }  // namespace
 
 bool summarises_heads_alone(const Policy& policy) {
-  const AttentionStats stats = policy.attention_stats();
-  return stats.recent_score == nullptr && !stats.queries && !stats.query_moments &&
+  const Needs stats = policy.needs();
+  return stats.recent_score == nullptr && !stats.fits_values && !stats.query_moments &&
          !has_adaptive_heads(policy);
 }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ballast/engine/safetensors.h"
+#include "ballast/scoring.h"
 #include "base/fail.h"
 #include "base/stopwatch.h"
 #include "base/thread_pool.h"
@@ -51,8 +52,8 @@ void read_layer(const KvSource& source, std::size_t layer, Cache& cache,
 
 /// Whether the source has scores of the kind that the method wants.
 bool has_scores(const KvSource& source, const Policy& policy) {
-  if (policy.attention_stats().replay == ReplayScore::none) return false;
-  return source.score_name() == to_string(policy.attention_stats().replay);
+  if (policy.needs().replay == ReplayScore::none) return false;
+  return source.score_name() == to_string(policy.needs().replay);
 }
 
 /// The scores of the source, or those of self-attention: the queries of the first `asked` tokens
@@ -61,19 +62,19 @@ void score_layer(const KvSource& source, std::size_t layer, std::size_t asked, C
   const KvShape& s = source.shape();
   if (has_scores(source, cache.options().policy)) {
     for (std::size_t h = 0; h < s.kv_heads; ++h) {
-      set_replay_scores(cache, layer, h, source.scores(layer, h));
+      scoring_of(cache).set_scores(layer, h, source.scores(layer, h));
     }
     return;
   }
-  cache.scoring().start_replay(layer, {});
+  scoring_of(cache).start_replay(layer, {});
   const auto chunk = static_cast<std::size_t>(cache.options().policy.integer("chunk"));
   for (std::size_t t = 0; t < asked; t += chunk) {
     const std::size_t count = std::min(chunk, asked - t);
     Matrix out(count, s.heads * s.value_dim);
-    cache.scoring().replay(layer, read_tokens(source, Part::key, layer, t, count).view(),
-                           read_tokens(source, Part::value, layer, t, count).view(),
-                           read_tokens(source, Part::query, layer, t, count).view(), {},
-                           out.view());
+    scoring_of(cache).replay(layer, read_tokens(source, Part::key, layer, t, count).view(),
+                             read_tokens(source, Part::value, layer, t, count).view(),
+                             read_tokens(source, Part::query, layer, t, count).view(), {},
+                             out.view());
   }
 }
 
@@ -127,7 +128,7 @@ Compressed compress(const KvSource& source, CacheOptions options, std::size_t qu
     layer.seconds = watch.seconds();
   }
   if (whole) {
-    if (out.cache.scoring().needs_replay()) {
+    if (scoring_of(out.cache).needs_replay()) {
       out.scores = has_scores(source, options.policy) ? source.score_name() : "self-attention";
       for (std::size_t l = 0; l < s.layers; ++l) {
         const Stopwatch watch;

@@ -60,7 +60,7 @@ void check(const KvSource& source, const MemoryErrorOptions& o) {
   for (const Policy& policy : o.policies) {
     const MethodInfo& info = policy.info();
     require(info.make != nullptr, "eval memory: {} makes no summary", info.name);
-    require(policy.attention_stats().kind == AttentionStats::Kind::nothing,
+    require(!policy.needs().attention_sums && !policy.needs().recent_queries,
             "eval memory: {} watches attention; compare it with `ballast eval attention`",
             info.name);
     for (const char* key : {"rate", "budget", "bytes", "type", "sink", "window"}) {

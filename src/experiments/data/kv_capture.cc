@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "ballast/engine/safetensors.h"
+#include "ballast/scoring.h"
 #include "base/fail.h"
 #include "experiments/data/benchmarks.h"
 #include "model/prefill_cost.h"
@@ -209,7 +210,7 @@ Json capture_text(LoadedModel& m, const std::string& text, const std::string& so
     for (std::size_t layer : layers) {
       Matrix scores(config.kv_heads, tokens.size());
       for (std::size_t h = 0; h < config.kv_heads; ++h) {
-        std::ranges::copy(sequence.cache().scoring().scores(layer, h), scores[h].begin());
+        std::ranges::copy(scoring_of(sequence.cache()).scores(layer, h), scores[h].begin());
       }
       capture.set_scores(layer, std::move(scores));
     }

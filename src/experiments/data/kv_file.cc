@@ -13,11 +13,10 @@
 #include "base/checks.h"
 #include "base/fail.h"
 #include "base/printable.h"
+#include "cache/head_elements.h"
 
 namespace ballast {
 namespace {
-
-constexpr std::size_t kMostHeadDim = 256;
 
 struct Name {
   std::size_t layer;
@@ -172,9 +171,9 @@ KvShape KvFile::check_layer(const Layer& layer) const {
             to_string(s));
     require(s[1] <= std::numeric_limits<Position>::max(), "{}: tensor '{}' has {} tokens, over {}",
             name_, tensor->name, s[1], std::numeric_limits<Position>::max());
-    require(s[2] >= 1 && s[2] <= kMostHeadDim,
+    require(s[2] >= 1 && s[2] <= kMaxHeadDim,
             "{}: tensor '{}' has a head dimension of {}; supported: 1 to {}", name_, tensor->name,
-            s[2], kMostHeadDim);
+            s[2], kMaxHeadDim);
   }
   const auto [q, k, v] = layer.parts;
   for (const TensorView* other : {q, v}) {

@@ -12,11 +12,11 @@
 #include "ballast/random.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
+#include "cache/head_elements.h"
 
 namespace ballast {
 namespace {
 
-constexpr std::size_t kMostHeadDim = 256;
 constexpr std::size_t kMostClusters = 65536;
 
 // The parts of a key's squared length.
@@ -130,8 +130,8 @@ Synth::Synth(const SynthOptions& options) : options_(options) {
   const auto& o = options_;
   require(o.tokens >= 1 && o.tokens <= std::numeric_limits<Position>::max(),
           "synth: {} tokens; possible: 1 to {}", o.tokens, std::numeric_limits<Position>::max());
-  require(o.dim >= 1 && o.dim <= kMostHeadDim, "synth: a head dimension of {}; possible: 1 to {}",
-          o.dim, kMostHeadDim);
+  require(o.dim >= 1 && o.dim <= kMaxHeadDim, "synth: a head dimension of {}; possible: 1 to {}",
+          o.dim, kMaxHeadDim);
   require(o.layers >= 1 && o.layers <= 4096, "synth: {} layers; possible: 1 to 4096", o.layers);
   require(o.kv_heads >= 1 && o.heads >= 1 && o.heads <= 65536 && o.heads % o.kv_heads == 0,
           "synth: {} query heads for {} KV heads; the first must be a multiple of the second",

@@ -417,7 +417,7 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
     recording.queries = kCompared;
     for (const Variant& other : variants) {
       if (!other.same_types(variant)) continue;
-      if (recording.replay != ReplayScore::none || other.policy.attention_stats().reads_again()) {
+      if (recording.replay != ReplayScore::none || other.policy.needs().reads_again()) {
         recording.include_attention(other.policy);
       } else {
         recording.include(other.policy);
@@ -450,7 +450,7 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
       reading->logits = questions[0].read(reading->sequence, before);
       reading->seconds = watch.seconds();
     }
-    const bool again = variant.policy.attention_stats().reads_again();
+    const bool again = variant.policy.needs().reads_again();
     if (again) {
       // A replay pass finds scores of one kind.
       Recording wanted = reading->recording;

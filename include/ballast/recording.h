@@ -1,7 +1,9 @@
-// What only experiments need from a cache: comparing methods on one reading of a text.
+// Many methods compared on one reading of a text: what an exact cache records beside its tokens,
+// and its forks.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 
@@ -13,7 +15,7 @@ namespace ballast {
 class Cache;
 class Policy;
 
-/// Attention statistics that an exact cache records beside its tokens, so that Cache::fork works
+/// Attention statistics that an exact cache records beside its tokens, so that fork_of() works
 /// for methods that use them. A saved cache does not hold them.
 struct Recording {
   bool attention_sum = false;              ///< of every token, summed over all queries
@@ -25,17 +27,19 @@ struct Recording {
   bool query_moments = false;              ///< mean and covariance of all queries
   /// Adds what forks with this policy need.
   void include(const Policy& policy);
-  /// The same without a replay pass: see Cache::fork(const Recording&).
+  /// The same without a replay pass: see fork_of(cache, recording).
   void include_attention(const Policy& policy);
   bool any() const { return needs_queries() || replay != ReplayScore::none; }
   bool needs_queries() const { return attention_sum || queries > 0 || query_moments; }
 };
 
-/// Gives a cache the scores of a replay pass that was made elsewhere, of one KV head: a number
-/// from 0 for each of its tokens. All heads and layers have scores before the prompt ends. Throws
-/// Error if the method has no use for them, or it is another number of tokens.
-void set_replay_scores(Cache& cache, std::size_t layer, std::size_t kv_head,
-                       std::span<const float> scores);
+/// A copy whose prompt another method will summarise. The cache must be exact, in prefill, its
+/// prompt not finished; options().recording must cover what the policy uses. The fork is what it
+/// would be had the prompt been read with that policy. Throws Error otherwise.
+Cache fork_of(const Cache& cache, const Policy& policy, std::uint64_t seed);
+/// An exact copy that notes something else from here on, above all another replay pass; of
+/// attention, no more than this cache noted. Throws Error where the fork above does.
+Cache fork_of(const Cache& cache, const Recording& recording);
 
 /// What `cache` answers to the last queries that `recorded` holds, for one KV head.
 /// Rows are (token, query head) pairs: queries_per_kv_head rows a token, value_dim columns.
