@@ -101,8 +101,8 @@ Cache cache_of(const std::vector<Matrix>& groups, const PackBasis& basis, const 
         rotate(rotary, table, shape.key_dim, keys[t]);
       });
       const std::size_t heads = shape.kv_heads * shape.queries_per_kv_head;
-      out.forward(layer, keys.view(), values.view(), {nullptr, 0, heads * shape.key_dim},
-                  {nullptr, 0, heads * shape.value_dim});
+      out.forward(layer, keys.view(), values.view(), ConstMatrix{nullptr, 0, heads * shape.key_dim},
+                  MutableMatrix{nullptr, 0, heads * shape.value_dim});
     }
   }
   out.finish_prompt();

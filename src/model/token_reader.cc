@@ -28,7 +28,7 @@ TokenReader::TokenReader(Engine& engine, Sequence& sequence, const GenerateOptio
       on_attention_(options.on_attention),
       drafts_(options.drafts && !options.on_attention && can_go_back(sequence) &&
               engine.model().layer_share() == nullptr),
-      rows_(drafts_ ? DraftLength::kMost + 1 : 1, engine.vocabulary()) {}
+      rows_(1, engine.vocabulary()) {}
 
 std::span<const Token> TokenReader::text() const {
   const std::span<const Token> all = sequence_.text();
@@ -73,6 +73,8 @@ bool TokenReader::read(Token token) {
   }
   std::vector<Token> tokens = {token};
   tokens.insert(tokens.end(), found.begin(), found.end());
+  // As many rows as drafts have needed: vocabularies are large.
+  if (rows_.rows() < tokens.size()) rows_ = Matrix(tokens.size(), rows_.cols());
   PrefillOptions options;
   options.finish_prompt = false;
   options.all_logits = [&](std::size_t first, ConstMatrix logits) {

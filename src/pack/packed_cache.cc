@@ -389,8 +389,7 @@ Cache unpack(std::span<const std::byte> file, const std::string& name, const Pac
   check_shape(codec.basis(), shape);
   const PackedRows packed = PackedRows::load(opened.rest, codec.basis());
   CacheOptions options = wanted != nullptr ? *wanted : opened.file.options;
-  require(!options.needs_queries() && !options.policy.attention_stats().reads_again(),
-          ErrorCode::unsupported,
+  require(!options.needs_queries() && !options.policy.needs().reads_again(), ErrorCode::unsupported,
           "{}: method {} needs queries or a replay pass, which a packed cache does not have", name,
           options.policy.to_string());
   if (wanted != nullptr && options.expected_tokens == 0) options.expected_tokens = packed.tokens;

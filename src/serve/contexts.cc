@@ -94,7 +94,7 @@ bool packs(const PackPreset& preset, const CacheOptions& options) {
 
 std::optional<CacheOptions> unpacked_form(const CacheOptions& options) {
   const bool all = options.policy.info().window_policy == WindowPolicy::all;
-  const bool asks = options.needs_queries() || options.policy.attention_stats().reads_again();
+  const bool asks = options.needs_queries() || options.policy.needs().reads_again();
   return all || asks ? std::nullopt : std::optional(options);
 }
 

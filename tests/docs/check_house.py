@@ -21,7 +21,7 @@ TABLE = {
     "methods that the conformance test skips": (0, 0),
     "layer loops of the forward pass": (1, 1),
     "sources of test_cache": (130, 138),
-    "lines of src and include": (71000, 105000),
+    "lines of src and include": (71000, 108000),
     "files of more than 500 lines": (10, 20),
     "functions of more than 60 lines": (30, 54),
     "mentions of a second reading": (0, 25),
