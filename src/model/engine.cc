@@ -99,7 +99,11 @@ std::vector<float> Engine::read_prompt(Sequence& sequence, std::span<const Token
   }
   if (RecurrentStates* states = sequence.cache().recurrent()) states->keep();
   std::vector<float> logits(vocabulary());
-  forward_->logits(count - 1, {logits.data(), 1, logits.size()});
+  if (options.all_logits) {
+    std::ranges::copy(some[(count - 1) % kLogitRows], logits.begin());
+  } else {
+    forward_->logits(count - 1, {logits.data(), 1, logits.size()});
+  }
   check_logits(model(), {logits.data(), 1, logits.size()});
   if (options.finish_prompt && !sequence.prompt_finished() &&
       !finish_prompt(sequence, options.replay)) {
