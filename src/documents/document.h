@@ -29,8 +29,9 @@ bool is_blank(std::string_view text);
 std::vector<DocumentPart> read_document(std::string bytes, const std::string& name,
                                         const std::string& path, std::string_view media_type = {});
 
-/// The PDF in a file, without what stands before it, such as the head of a message; empty: there is
-/// none. A file that is named as one may have anything before "%PDF-", another 1 MiB.
+/// The bytes from "%PDF-" on; empty if there are none. In a file with the name or media type of a
+/// PDF the mark may be anywhere, in others within the first MiB, behind text such as a message's
+/// head.
 std::string_view pdf_in(std::string_view bytes, const std::string& name = "",
                         std::string_view media_type = {});
 

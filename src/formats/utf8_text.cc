@@ -163,8 +163,8 @@ bool looks_thai(std::string_view text) {
   return letters >= kFewest && marks > 0;
 }
 
-/// Whether the bytes are of an English text with letters of other languages: "naïve". ICU, which
-/// counts those of a few words, may take it for Czech, which has none of these words.
+/// Whether the bytes are of an English text with letters of other languages: "naïve". ICU may take
+/// a short one for Czech. Czech texts do not have the English words below.
 bool looks_english(std::string_view text) {
   constexpr std::array<std::string_view, 24> kWords = {
       "the",   "of",    "and",  "with", "that",  "this", "from",  "for",

@@ -64,8 +64,8 @@ class SharedFolder {
   int file_ = -1;
 };
 
-/// All contexts. Safe to use from many threads. A call sees those of its `owner` and those that are
-/// anyone's; without an owner those, too, whose owner is not known.
+/// All contexts. Safe to use from many threads. A call sees the contexts of its `owner` and those
+/// without one. A call without an owner also sees contexts whose owner is not known.
 class Contexts {
  public:
   /// Bytes of a name.

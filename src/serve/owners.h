@@ -22,8 +22,8 @@ class Owners {
 
   /// The name of a key's owner; empty: anyone, where there are no keys.
   std::string of(std::string_view key) const;
-  /// The name that goes with one that earlier versions wrote, a hash of the key alone; `old`
-  /// itself, which is no one's here, if its key is none of these.
+  /// The name of the owner whose key has the hash `old`, which earlier versions wrote. If no key
+  /// has that hash: `old`, which no request can match.
   std::string renamed(std::string_view old) const;
 
  private:
