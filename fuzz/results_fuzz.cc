@@ -2,7 +2,7 @@
 #include "ballast/error.h"
 #include "experiments/result_log.h"
 #include "memory_file.h"
-#include "report/result.h"
+#include "pages/result.h"
 #include "target.h"
 
 namespace {

@@ -12,7 +12,7 @@
 #include "base/fail.h"
 #include "experiments/parameters.h"
 #include "formats/utf8_text.h"
-#include "report/result.h"
+#include "pages/result.h"
 #include "report/terminal.h"
 
 namespace ballast::cli {

@@ -12,7 +12,7 @@
 #include "cli/model_options.h"
 #include "cli/program_memory.h"
 #include "cli/run_report.h"
-#include "experiments/attention/mean_entries.h"
+#include "cache/mean_entries.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/terminal.h"

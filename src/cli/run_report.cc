@@ -5,7 +5,7 @@
 
 #include "cache/cache_size.h"
 #include "cli/command.h"
-#include "experiments/attention/mean_entries.h"
+#include "cache/mean_entries.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "../experiments/kv_files.h"
+#include "experiments/kv_files.h"
 #include "ballast/cache.h"
 #include "ballast/engine/safetensors.h"
 #include "ballast/method.h"

@@ -12,7 +12,7 @@
 #include "ballast/engine/chat.h"
 #include "hub/choice.h"
 #include "hub/pull.h"
-#include "model/loaded_model.h"
+#include "experiments/data/loaded_model.h"
 #include "paths.h"
 #include "temp_dir.h"
 
