@@ -19,7 +19,7 @@ done
 
 ./setup.sh
 cmake --preset release >/dev/null
-cmake --build --preset release --target ballast_program
+cmake --build --preset release --target ballast_program ballast_eval
 mkdir -p results
 ballast=build/ballast
 

@@ -2,7 +2,7 @@
 # Makes what a release hands out, in dist/, with SHA256SUMS.
 #   ./release.sh             all of it
 #   ./release.sh packages    four Debian packages
-#   ./release.sh tarball     ballast-linux-ARCH.tar.gz: program, libraries, manual; runs where it is unpacked
+#   ./release.sh tarball     ballast-linux-ARCH.tar.gz: programs, libraries, manual; runs where it is unpacked
 #   ./release.sh wheel       the Python module, with the program and its libraries
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -60,21 +60,23 @@ newest() {
 }
 
 tarball() {
-  local arch name stage files
+  local arch name stage files program
   arch=$(uname -m)
   name=ballast-linux-$arch
-  build packages --target ballast_program ballast_manual
+  build packages --target ballast_program ballast_eval ballast_manual
   stage=$(mktemp -d)
   trap 'rm -rf "$stage"' RETURN
   cmake --install build-packages --prefix "$stage/$name" --component ballast --strip >/dev/null
   mkdir "$stage/$name/lib"
-  copy_libraries "$stage/$name/bin/ballast" "$stage/$name/lib" "/usr/lib/$arch-linux-gnu" "/lib/$arch-linux-gnu"
-  # RPATH, not RUNPATH: it holds for what the libraries need, too.
-  patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$stage/$name/bin/ballast"
+  for program in "$stage/$name"/bin/*; do
+    copy_libraries "$program" "$stage/$name/lib" "/usr/lib/$arch-linux-gnu" "/lib/$arch-linux-gnu"
+    # RPATH, not RUNPATH: it holds for what the libraries need, too.
+    patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$program"
+  done
   copy_licences "$stage/$name/lib" "$stage/$name/share/doc/ballast/licences"
   (cd "$stage/$name" && find . -type f -printf '%P\0' | sort -z | xargs -0 sha256sum >"$stage/sums" &&
    mv "$stage/sums" SHA256SUMS)
-  files=("$stage/$name/bin/ballast" "$stage/$name"/lib/*)
+  files=("$stage/$name"/bin/* "$stage/$name"/lib/*)
   tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" \
     -czf "$dist/$name.tar.gz" "$name"
   echo "$name.tar.gz: $(du -h "$dist/$name.tar.gz" | cut -f1), asks for $(newest GLIBC_2 "${files[@]}")" \

@@ -36,7 +36,7 @@ if(BALLAST_PYTHON)
   set_target_properties(ballast_python PROPERTIES OUTPUT_NAME _ballast
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/python/ballast)
   target_include_directories(ballast_python PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
-  target_link_libraries(ballast_python PRIVATE ballast_experiments ballast_hub ballast_warnings
+  target_link_libraries(ballast_python PRIVATE ballast_hub ballast_warnings
     fmt::fmt nlohmann_json::nlohmann_json)
   # It fetches no models, and needs no library for that.
   target_link_options(ballast_python PRIVATE -Wl,--as-needed)

@@ -4,11 +4,12 @@ if(CLANG_FORMAT)
   file(GLOB_RECURSE formatted CONFIGURE_DEPENDS
     ${CMAKE_CURRENT_SOURCE_DIR}/include/*.h ${CMAKE_CURRENT_SOURCE_DIR}/src/*.h
     ${CMAKE_CURRENT_SOURCE_DIR}/src/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/tests/*.h
-    ${CMAKE_CURRENT_SOURCE_DIR}/tests/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/bench/*.cc
+    ${CMAKE_CURRENT_SOURCE_DIR}/tests/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/lab/*.h
+    ${CMAKE_CURRENT_SOURCE_DIR}/lab/*.cc
     ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/*.h ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/*.cc
     ${CMAKE_CURRENT_SOURCE_DIR}/examples/*.cc
     ${CMAKE_CURRENT_SOURCE_DIR}/examples/*.h)
-  # What `./bench.sh` installs to compare with is not ours.
+  # What `./lab/bench.sh` installs to compare with is not ours.
   list(FILTER formatted EXCLUDE REGEX "/node_modules/")
   add_custom_target(format COMMAND ${CLANG_FORMAT} -i ${formatted})
   add_custom_target(format-check COMMAND ${CLANG_FORMAT} --dry-run -Werror ${formatted})

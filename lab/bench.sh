@@ -3,15 +3,15 @@
 # same run, and leaves its figures as JSON in results/. Ends with a table of targets and results
 # (results/bench.json).
 #
-#   ./bench.sh             kernels and methods, then whole models, beside llama.cpp;
+#   ./lab/bench.sh             kernels and methods, then whole models, beside llama.cpp;
 #                          twenty to thirty minutes
-#   ./bench.sh --quick     the same on shorter texts, in a few minutes
-#   ./bench.sh attention   one of them; options after -- go to Google Benchmark
-#   ./bench.sh models      whole models alone; options after -- go to ballast bench
-#   BALLAST_TARGET=avx2 ./bench.sh attention matmul models
+#   ./lab/bench.sh --quick     the same on shorter texts, in a few minutes
+#   ./lab/bench.sh attention   one of them; options after -- go to Google Benchmark
+#   ./lab/bench.sh models      whole models alone; options after -- go to ballast bench
+#   BALLAST_TARGET=avx2 ./lab/bench.sh attention matmul models
 #                          our kernels as on a processor with no more than that: amx, avx512, avx2
 set -euo pipefail
-cd "$(dirname "$0")"
+cd "$(dirname "$0")/.."
 
 names=() quick=
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -19,7 +19,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
   shift
 done
 [ $# -gt 0 ] && shift
-known=($(basename -s _bench.cc bench/*_bench.cc) models)
+known=($(basename -s _bench.cc lab/bench/*_bench.cc) models)
 [ ${#names[@]} -eq 0 ] && names=("${known[@]}")
 for name in "${names[@]}"; do
   [[ " ${known[*]} " == *" $name "* ]] || {
@@ -44,14 +44,14 @@ kernels() {
 
 # Random weights: the same model on every machine, none to be downloaded.
 models() {
-  cmake --build --preset bench --target ballast_program
+  cmake --build --preset bench --target ballast_program ballast_eval
   local model=results/bench-model.gguf prompts=512,4096,16384 long=16384 scale=1k..64k far=1k..1M
   local repeat=2 others='exact;h2o:rate=0.25;snapkv:rate=0.25;clustergen:rate=0.25;kcenter:rate=0.25'
   [ -n "$quick" ] && prompts=512,2048 long=2048 scale=1k..8k far=1k..64k repeat=1
   local ballast=(build/ballast bench --target "${BALLAST_TARGET:-native}")
   "${ballast[@]}" --shape default --write-model "$model" --prompt 8 --generate 1 >/dev/null
   echo "== Whole model: speed"
-  "${ballast[@]}" -m "$model" --prompt "$prompts" --repeat $repeat --against bench/peers/llama-bench \
+  "${ballast[@]}" -m "$model" --prompt "$prompts" --repeat $repeat --against lab/bench/peers/llama-bench \
     --json=results/bench-speed.json "$@"
   echo "== Whole model: what other methods add to a prompt"
   "${ballast[@]}" -m "$model" --prompt "$long" --generate 16 --methods "$others" \

@@ -2,10 +2,10 @@
 # BalanceKV's halving (16,384 tokens, d = 128, blocks of 256, two rounds, one thread) against PyTorch
 # programs of the same algorithm, and against the time that the Gram matrices alone need at the
 # machine's peak. Needs python3-torch and a build with -DBALLAST_BENCH=ON.
-#   bench/balance_against_torch.sh [build folder]
+#   lab/bench/balance_against_torch.sh [build folder]
 set -e
 here=$(dirname "$0")
-build=${1:-$here/../build}
+build=${1:-$here/../../build}
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 python=${PYTHON:-/usr/bin/python3}
 results=$(mktemp -d)

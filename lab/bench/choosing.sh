@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Accuracy against bytes of the model that is shipped (or another: MODEL=model.gguf), for docs/choosing.md:
+# Accuracy against bytes of the model that is shipped (or another: MODEL=model.gguf), for lab/docs/choosing.md:
 #
-#   ./bench/choosing.sh                  all of it, in about seven minutes of one core
-#   ./bench/choosing.sh replay stream    these groups of methods again (exact, replay, others, stream)
+#   ./lab/bench/choosing.sh                  all of it, in about seven minutes of one core
+#   ./lab/bench/choosing.sh replay stream    these groups of methods again (exact, replay, others, stream)
 #
-# Each of results/choosing/TASK-GROUP.json is what one command printed; bench/choosing_page.py makes
-# docs/results/choosing.json and the page's tables of them.
+# Each of results/choosing/TASK-GROUP.json is what one command printed; lab/bench/choosing_page.py makes
+# lab/results/choosing.json and the page's tables of them.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 model=${MODEL:-models/ballast-mini.gguf}
 ballast=${BALLAST:-build/ballast}
@@ -39,4 +39,4 @@ for group in ${@:-exact replay others stream}; do
     echo "$task, $group" >&2
   done
 done
-python3 bench/choosing_page.py --from results/choosing
+python3 lab/bench/choosing_page.py --from results/choosing

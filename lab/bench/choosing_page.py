@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/choosing.md from docs/results/choosing.json.
+"""Writes the tables of lab/docs/choosing.md from lab/results/choosing.json.
 
-    choosing_page.py --from FOLDER  first makes the JSON of FOLDER/TASK-GROUP.json (bench/choosing.sh)
+    choosing_page.py --from FOLDER  first makes the JSON of FOLDER/TASK-GROUP.json (lab/bench/choosing.sh)
     choosing_page.py                writes the tables
     choosing_page.py --check        says where the page differs; exits with 1 if it does
 
@@ -15,8 +15,8 @@ import sys
 
 from experiments_page import MADE, ROOT
 
-PAGE = ROOT / "docs/choosing.md"
-DATA = ROOT / "docs/results/choosing.json"
+PAGE = ROOT / "lab/docs/choosing.md"
+DATA = ROOT / "lab/results/choosing.json"
 TASKS = {"lines": "lines", "records": "records", "needle": "needles"}
 SIZES = {"lines": "lines", "records": "length", "needle": "length"}
 SHARES = {0.25: "1/4", 0.125: "1/8", 0.0625: "1/16", 0.03125: "1/32"}
@@ -154,8 +154,8 @@ def main():
     made = page(text, json.loads(DATA.read_text()))
     if sys.argv[1:] == ["--check"]:
         if made != text:
-            print("docs/choosing.md: its tables are not those of docs/results/choosing.json: run "
-                  "bench/choosing_page.py")
+            print("lab/docs/choosing.md: its tables are not those of lab/results/choosing.json: run "
+                  "lab/bench/choosing_page.py")
         return 1 if made != text else 0
     PAGE.write_text(made)
     return 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Texts and questions for bench/experiments.sh, in wordings that the default model knows.
+"""Texts and questions for lab/bench/experiments.sh, in wordings that the default model knows.
 
   record.txt        a record of lines, as LongEval has them: for capture
   asked.txt         a record of lines, then questions on it with their answers: half of the tokens each

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/experiments.md from docs/results/PAPER.json.
+"""Writes the tables of lab/docs/experiments.md from lab/results/PAPER.json.
 
     experiments_page.py          writes them
     experiments_page.py --check  says where the page differs; exits with 1 if it does
 
-The results are what `ballast eval paper PAPER --json=docs/results/PAPER.json` writes. A table stands
+The results are what `ballast eval paper PAPER --json=lab/results/PAPER.json` writes. A table stands
 between `<!-- PAPER -->` and `<!-- end -->`; the sentences around them are written by hand, without
 figures: a decimal number or a percentage there is a fault.
 """
@@ -13,8 +13,8 @@ import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/experiments.md"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = ROOT / "lab/docs/experiments.md"
 LONGEST = 360
 MADE = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->\n", re.DOTALL)
 METRICS = {"score": "score", "error": "attention error", "nats_per_token": "nats a token",
@@ -69,7 +69,7 @@ def quoted(command):
 def page(text):
     def fill(match):
         name = match.group(1)
-        result = json.loads((ROOT / f"docs/results/{name}.json").read_text())
+        result = json.loads((ROOT / f"lab/results/{name}.json").read_text())
         return f"<!-- {name} -->\n{tables(result)}<!-- end -->\n"
     return MADE.sub(fill, text)
 
@@ -77,7 +77,7 @@ def page(text):
 def faults(text):
     found = []
     if page(text) != text:
-        found.append("its tables are not those of docs/results/: run bench/experiments_page.py")
+        found.append("its tables are not those of lab/results/: run lab/bench/experiments_page.py")
     lines = len(text.splitlines())
     if lines > LONGEST:
         found.append(f"{lines} lines, at most {LONGEST}")
@@ -94,7 +94,7 @@ def main():
     if sys.argv[1:] == ["--check"]:
         found = faults(text)
         for fault in found:
-            print(f"docs/experiments.md: {fault}")
+            print(f"lab/docs/experiments.md: {fault}")
         return 1 if found else 0
     PAGE.write_text(page(text))
     return 0

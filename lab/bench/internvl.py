@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Models of the size of InternVL2.5-1B, with random vision weights: for times and distances.
 
-    python3 bench/internvl.py make TEXT.gguf FOLDER
+    python3 lab/bench/internvl.py make TEXT.gguf FOLDER
     export PYTHONPATH=build/python
-    python3 bench/internvl.py distance FOLDER/text.gguf FOLDER/mmproj.gguf PICTURE...
+    python3 lab/bench/internvl.py distance FOLDER/text.gguf FOLDER/mmproj.gguf PICTURE...
 
 `make` writes FOLDER/text.gguf (TEXT.gguf, of a Qwen 2.5, with the pieces that stand for pictures),
 FOLDER/random.gguf (the same with random weights) and FOLDER/mmproj.gguf (InternViT-300M and its

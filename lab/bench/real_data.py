@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Texts and questions for bench/real.sh.
+"""Texts and questions for lab/bench/real.sh.
 
     real_data.py prose FILE                  the English prose of Debian's package debian-handbook
     real_data.py plain DOCUMENTS FILE N M    documents N to M-1 of ../shared/data/plain, in RULER's layout

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of scores in docs/evidence.md from docs/results/real/MODEL.jsonl (bench/real.sh).
+"""Writes the tables of scores in lab/docs/evidence.md from lab/results/real/MODEL.jsonl (lab/bench/real.sh).
 
     real_page.py          writes them
     real_page.py --check  says where the page differs; exits with 1 if it does
@@ -15,8 +15,8 @@ import textwrap
 import real_rows
 from experiments_page import MADE, ROOT
 
-PAGE = ROOT / "docs/evidence.md"
-RESULTS = ROOT / "docs/results/real"
+PAGE = ROOT / "lab/docs/evidence.md"
+RESULTS = ROOT / "lab/results/real"
 SHARES = {0.5: "1/2", 0.25: "1/4", 0.125: "1/8", 0.0625: "1/16", 0.03125: "1/32"}
 CHANCE = 0.2  # of the exact cache's mean score, below which a task says nothing of methods
 
@@ -166,7 +166,7 @@ def main():
     made = page(text)
     if sys.argv[1:] == ["--check"]:
         if made != text:
-            print("docs/evidence.md: its tables are not those of docs/results/real: run bench/real_page.py")
+            print("lab/docs/evidence.md: its tables are not those of lab/results/real: run lab/bench/real_page.py")
         return 1 if made != text else 0
     PAGE.write_text(made)
     return 0

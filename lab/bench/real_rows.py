@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps what bench/real.sh and bench/peers/kvpress_answers.py measure: docs/results/real/MODEL.jsonl.
+"""Keeps what lab/bench/real.sh and lab/bench/peers/kvpress_answers.py measure: lab/results/real/MODEL.jsonl.
 
     real_rows.py missing FILE TASK LENGTH FIRST METHODS SHARES   methods of which a line is missing, with ';'
     real_rows.py add FILE TASK LENGTH FIRST CONTEXTS RESULT      adds the lines of a result of `ballast eval ruler`

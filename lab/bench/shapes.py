@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A small set of pictures with captions, in the form of COCO's annotations.
 
-    python3 bench/shapes.py FOLDER [COUNT]     writes FOLDER/captions.json and COUNT (200) pictures
+    python3 lab/bench/shapes.py FOLDER [COUNT]     writes FOLDER/captions.json and COUNT (200) pictures
 
 Each picture has one to three shapes on a plain ground, and five captions that say what they are and
 where. Needs NumPy. The same COUNT gives the same bytes.

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The tables of speed in docs/performance.md, docs/serve.md, docs/evidence.md and docs/scaling.md, from
-docs/results/speed/*.json.
+"""The tables of speed in lab/docs/performance.md, lab/docs/evidence.md and lab/docs/scaling.md, from
+lab/results/speed/*.json.
 
-    bench/speed_page.py            writes the tables
-    bench/speed_page.py --check    exits with 1 if they are others
+    lab/bench/speed_page.py            writes the tables
+    lab/bench/speed_page.py --check    exits with 1 if they are others
 
-Each file is what `ballast bench --against bench/peers/llama-bench --json=FILE` wrote, or, for streams,
-`ballast bench --serve --json=FILE` with what `bench/peers/llama-bench --streams` printed as `peer`. In costs/ and
+Each file is what `ballast bench --against lab/bench/peers/llama-bench --json=FILE` wrote, or, for streams,
+`ballast bench --serve --json=FILE` with what `lab/bench/peers/llama-bench --streams` printed as `peer`. In costs/ and
 pays/ are files of `ballast bench --json=FILE`: of many methods, and of exact and an eighth by instruction set. In
 throughput/ are, likewise, those of `ballast eval throughput --json=FILE`."""
 import json
@@ -14,8 +14,8 @@ import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-SPEED = ROOT / "docs/results/speed"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SPEED = ROOT / "lab/results/speed"
 VECTORS = {"avx2": "AVX2", "avx512": "AVX-512"}
 MADE = re.compile(r"<!-- (alone|streams|costs|pays|throughput) -->\n.*?<!-- end -->\n", re.S)
 
@@ -110,12 +110,12 @@ def main():
         return 2
     made = {"alone": alone, "streams": streams, "costs": costs, "pays": pays, "throughput": throughput}
     others = 0
-    for page in (ROOT / "docs/performance.md", ROOT / "docs/serve.md", ROOT / "docs/evidence.md",
-                 ROOT / "docs/scaling.md"):
+    for page in (ROOT / "lab/docs/performance.md", ROOT / "lab/docs/evidence.md",
+                 ROOT / "lab/docs/scaling.md"):
         text = page.read_text()
         new = MADE.sub(lambda m: "\n".join([f"<!-- {m[1]} -->", *made[m[1]](), "<!-- end -->", ""]), text)
         if new != text and sys.argv[1:]:
-            print(f"{page.name}: its tables are not those of docs/results/speed: run bench/speed_page.py")
+            print(f"{page.name}: its tables are not those of lab/results/speed: run lab/bench/speed_page.py")
             others = 1
         elif new != text:
             page.write_text(new)

@@ -1,4 +1,4 @@
-// The table at the end of ./bench.sh: targets and results.
+// The table at the end of ./lab/bench.sh: targets and results.
 //
 //   bench_table OUT.json results/bench-attention.json …
 #include <cstdio>
@@ -19,7 +19,7 @@ namespace {
 Json read(const std::filesystem::path& path) {
   const Json json = Json::parse(read_file(path), nullptr, false);
   require(json.contains("results") || json.contains("benchmarks"),
-          "{}: not the JSON of a benchmark; run ./bench.sh again", path.string());
+          "{}: not the JSON of a benchmark; run ./lab/bench.sh again", path.string());
   return json;
 }
 

@@ -1,4 +1,4 @@
-// The targets of ./bench.sh and the results of one run.
+// The targets of ./lab/bench.sh and the results of one run.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // An experiment: a function of its parameters that returns a result. The command line, Python and
-// `eval paper` call it (docs/extending.md).
+// `eval paper` call it (lab/README.md).
 #pragma once
 
 #include <filesystem>

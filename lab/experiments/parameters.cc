@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/nearest.h"
+#include "report/shell_line.h"
 
 namespace ballast {
 namespace {
@@ -116,26 +117,6 @@ void Parameters::check() const {
   for (const Parameters::Entry& p : all_) {
     require(!p.kind.needed || p.given, "{} is required", p.names);
   }
-}
-
-std::string shell_line(std::span<const std::string> words) {
-  std::string out;
-  for (const std::string& word : words) {
-    if (!out.empty()) out += ' ';
-    const bool plain =
-        !word.empty() &&
-        word.find_first_not_of(
-            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%") ==
-            std::string::npos;
-    if (plain) {
-      out += word;
-      continue;
-    }
-    out += '\'';
-    for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    out += '\'';
-  }
-  return out;
 }
 
 std::string command_of(const std::string& name, const Parameters& parameters, const Json& values) {

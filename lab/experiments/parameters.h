@@ -67,8 +67,6 @@ class Parameters {
   std::string group_;
 };
 
-/// Words as one line that a shell takes.
-std::string shell_line(std::span<const std::string> words);
 /// "ballast eval NAME …", which sets the same values as Parameters::set() does.
 std::string command_of(const std::string& name, const Parameters& parameters, const Json& values);
 

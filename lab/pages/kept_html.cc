@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ballast/error.h"
-#include "report/placed_picture.h"
 #include "pages/svg.h"
+#include "report/placed_picture.h"
 #include "report/units.h"
 
 namespace ballast {

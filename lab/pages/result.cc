@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "report/json_rows.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"
@@ -216,37 +217,7 @@ std::size_t least_needed(const Result& result, const std::vector<ResultColumn>& 
   return find(result.named_by, false);
 }
 
-/// A value for other programs: no unit, every digit.
-std::string plain_value(const Json& value) {
-  if (value.is_null()) return "";
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_number_float() && !std::isfinite(value.get<double>())) return "";
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-std::string csv_of(const std::vector<std::string>& keys, const std::vector<Json>& rows) {
-  std::vector<Table::Column> heads;
-  for (const std::string& key : keys) heads.push_back({key});
-  Table table(heads);
-  for (const Json& row : rows) {
-    std::vector<std::string> cells;
-    for (const std::string& key : keys) cells.push_back(plain_value(member(row, key)));
-    table.add(std::move(cells));
-  }
-  return table.to_csv();
-}
-
 }  // namespace
-
-std::string rows_to_csv(const Json& rows) {
-  std::vector<std::string> keys;
-  for (const Json& row : rows) {
-    for (const auto& [key, value] : row.items()) {
-      if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
-    }
-  }
-  return csv_of(keys, rows.get_ref<const Json::array_t&>());
-}
 
 std::string Result::to_text(std::size_t width) const {
   std::vector<ResultColumn> shown, left_out;
@@ -302,7 +273,7 @@ std::string Result::to_csv() const {
       if (any) add(column.key + end);
     }
   }
-  return csv_of(keys, rows);
+  return rows_to_csv(keys, rows);
 }
 
 Json Result::to_json() const {

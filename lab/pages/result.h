@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "report/json.h"
 #include "pages/plot.h"
+#include "report/json.h"
 
 namespace ballast {
 
@@ -65,10 +65,6 @@ struct Result {
   /// Reads the output of to_json(). Throws Error that names `name`, the file, and what is missing.
   static Result from_json(const Json& json, const std::string& name);
 };
-
-/// An array of objects as CSV: a column for each key, as it is called, and each number with as many
-/// digits as it needs; null, missing and not finite are empty.
-std::string rows_to_csv(const Json& rows);
 
 /// One cell as text; null, missing and not finite are empty. Numbers of unit text are written with
 /// as many digits as they need. Where the row has KEY_low and KEY_high, they follow in brackets in

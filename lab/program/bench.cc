@@ -5,11 +5,12 @@
 #include <optional>
 
 #include "base/fail.h"
-#include "program/bench_serve.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "experiments/speed/bench_model.h"
 #include "experiments/speed/speed_report.h"
+#include "program/bench_serve.h"
+#include "program/commands.h"
 #include "report/progress.h"
 #include "report/units.h"
 #include "simd/cpu.h"
@@ -263,7 +264,7 @@ void add_measurements(CLI::App& app, Options& o) {
       ->capture_default_str()
       ->type_name("N");
   app.add_option("--against", o.against,
-                 "A command that measures the same with another program; see bench/peers")
+                 "A command that measures the same with another program; see lab/bench/peers")
       ->type_name("CMD");
   app.add_option("--memory", o.memory,
                  "Instead: tokens a second of the largest batch that fits, 512 tokens after "

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "ballast/engine/model.h"
+#include "program/load.h"
 #include "report/json.h"
 #include "report/table.h"
-#include "program/load.h"
 
 namespace ballast::cli {
 

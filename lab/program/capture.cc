@@ -8,6 +8,7 @@
 #include "experiments/attention/kv_parameters.h"
 #include "experiments/data/kv_capture.h"
 #include "experiments/data/loaded_model.h"
+#include "program/commands.h"
 #include "report/units.h"
 
 namespace ballast::cli {

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "experiments/attention/compress.h"
 #include "experiments/data/kv_file.h"
+#include "program/commands.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/terminal.h"

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/mpi_ranks.h"
 #include "experiments/experiment.h"
+#include "program/commands.h"
 #include "report/terminal.h"
 
 namespace ballast::cli {

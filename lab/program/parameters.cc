@@ -8,6 +8,7 @@
 #include "cli/help.h"
 #include "cli/model_choice.h"
 #include "cli/model_options.h"
+#include "program/commands.h"
 
 namespace ballast::cli {
 namespace {

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "formats/json_text.h"
 #include "pages/result.h"
+#include "program/commands.h"
 
 namespace ballast::cli {
 namespace {

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "experiments/attention/kv_parameters.h"
 #include "experiments/data/index_instance.h"
+#include "program/commands.h"
 #include "report/progress.h"
 #include "report/units.h"
 

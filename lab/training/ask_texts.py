@@ -15,7 +15,7 @@ import subprocess
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GROUPS = {
-    "examples": [os.path.join(HERE, "..", "examples", name) for name in ("story", "record")],
+    "examples": [os.path.join(HERE, "..", "..", "examples", name) for name in ("story", "record")],
     "in known wordings": [os.path.join(HERE, "texts", name) for name in ("letter", "minutes", "expedition")],
     "in free wordings": [os.path.join(HERE, "texts", name) for name in ("mail", "tale", "notice", "diary", "museum")],
 }
@@ -44,7 +44,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--show", action="store_true", help="every answer")
     arguments = parser.parse_args()
-    binary = os.environ.get("BALLAST", os.path.join(HERE, "..", "build", "ballast"))
+    binary = os.environ.get("BALLAST", os.path.join(HERE, "..", "..", "build", "ballast"))
     if not os.access(binary, os.X_OK):
         raise SystemExit(f"{binary} is not there; ./test.sh builds it, or BALLAST names another")
     print(f"{'texts':20}{'right':>10}{'unmarked: right':>18}{'marked: right':>16}")

@@ -77,7 +77,7 @@ def tensors_of(model):
     yield "output_norm.weight", model.norm.weight
 
 
-# Of answers with a token less probable than this most are wrong, of the others few (docs/model-card.md).
+# Of answers with a token less probable than this most are wrong, of the others few (models/README.md).
 UNSURE_BELOW = 0.6
 
 

@@ -38,15 +38,15 @@ import vocabulary
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROCESSOR = sentencepiece.SentencePieceProcessor(model_file=os.path.join(HERE, "vocabulary.model"))
 ENCODER = data.Encoder(PROCESSOR)
-SHIPPED = os.path.join(HERE, "..", "models", "ballast-mini.gguf")
+SHIPPED = os.path.join(HERE, "..", "..", "models", "ballast-mini.gguf")
 
 
-EXAMPLES = os.path.join(HERE, "..", "examples")
+EXAMPLES = os.path.join(HERE, "..", "..", "examples")
 
 
 def engine():
     """The engine's binary, or the reason to skip what needs it."""
-    binary = os.environ.get("BALLAST", os.path.join(HERE, "..", "build", "ballast"))
+    binary = os.environ.get("BALLAST", os.path.join(HERE, "..", "..", "build", "ballast"))
     if not os.access(binary, os.X_OK):
         raise unittest.SkipTest(f"{binary} is not there; BALLAST names the engine's binary")
     return binary

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains the larger model, from its start to a GGUF file, on any machine with PyTorch 2 and CUDA:
 #
-#     training/train_all.sh [options] [DIRECTORY]        (DIRECTORY: run-large)
+#     lab/training/train_all.sh [options] [DIRECTORY]        (DIRECTORY: run-large)
 #
 # The work is done in slices of ten minutes. A slice ends by itself and leaves a checkpoint of files of at most 16 MiB
 # in DIRECTORY; a later slice, here or where DIRECTORY was copied to, goes on from it. At the end the model is written

@@ -10,9 +10,9 @@
 #include "ballast/error.h"
 #include "ballast/storage.h"
 #include "base/fail.h"
-#include "experiments/parameters.h"
 #include "formats/utf8_text.h"
-#include "pages/result.h"
+#include "report/json_rows.h"
+#include "report/shell_line.h"
 #include "report/terminal.h"
 
 namespace ballast::cli {
@@ -24,12 +24,16 @@ namespace {
 }
 
 std::string command;
+std::vector<std::string> given_words;
 
 }  // namespace
 
 const std::string& command_line() { return command; }
 
+std::span<const std::string> command_words() { return given_words; }
+
 void set_command_line(std::span<const std::string> words) {
+  given_words.assign(words.begin(), words.end());
   command = "ballast " + shell_line(words);
 }
 

@@ -10,7 +10,6 @@
 
 #include "ballast/engine/tensor.h"
 #include "base/output_file.h"
-#include "experiments/parameters.h"
 #include "report/json.h"
 #include "report/table.h"
 
@@ -20,13 +19,7 @@ namespace ballast::cli {
 using AddCommand = void (*)(CLI::App& parent, std::function<void()>& task);
 
 void add_methods(CLI::App& parent, std::function<void()>& task);
-void add_synth(CLI::App& parent, std::function<void()>& task);
-void add_compress(CLI::App& parent, std::function<void()>& task);
 void add_inspect(CLI::App& parent, std::function<void()>& task);
-void add_eval(CLI::App& parent, std::function<void()>& task);
-void add_bench(CLI::App& parent, std::function<void()>& task);
-void add_report(CLI::App& parent, std::function<void()>& task);
-void add_capture(CLI::App& parent, std::function<void()>& task);
 void add_run(CLI::App& parent, std::function<void()>& task);
 void add_calibrate(CLI::App& parent, std::function<void()>& task);
 void add_chat(CLI::App& parent, std::function<void()>& task);
@@ -36,6 +29,8 @@ void add_tokenize(CLI::App& parent, std::function<void()>& task);
 
 /// The command that runs, quoted for a shell; empty before it is set.
 const std::string& command_line();
+/// Its words, without the program's name.
+std::span<const std::string> command_words();
 /// `words`: without the program's name.
 void set_command_line(std::span<const std::string> words);
 
@@ -125,8 +120,5 @@ void name_written(std::string_view path);
 void add_float_type(CLI::App& app, std::string& type);
 /// "f32", "bf16" or "f16". Throws Error.
 TensorType parse_float_type(std::string_view name);
-
-/// Options of a command, one for each parameter.
-void add_parameters(CLI::App& app, const Parameters& parameters);
 
 }  // namespace ballast::cli

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "cli/command.h"
+#include "cli/lab.h"
 #include "cli/pull.h"
 #include "cli/serve.h"
 
@@ -21,13 +22,8 @@ std::span<const AddCommand> commands() {
       &add_perplexity,  //
       &add_tokenize,    //
       &add_methods,     //
-      &add_synth,       //
-      &add_capture,     //
-      &add_compress,    //
       &add_inspect,     //
-      &add_eval,        //
-      &add_report,      //
-      &add_bench,       //
+      &add_lab,         //
   };
   return all;
 }

@@ -151,7 +151,7 @@ void show_method(const MethodInfo& info, TableOutput& out) {
   out.finish(to_json(info));
 }
 
-/// What to use when. docs/choosing.md has the same with figures.
+/// What to use when. docs/methods.md has the same with figures.
 struct Choice {
   const char* when;
   const char* options;

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include "cache/cache_size.h"
-#include "cli/command.h"
 #include "cache/mean_entries.h"
+#include "cli/command.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"
@@ -144,7 +144,7 @@ std::string to_line(const RunReport& r) {
     out += kept.ratio() > kSmaller ? fmt::format("; kept {} of {}", bytes_text(kept.bytes.used()),
                                                  bytes_text(kept.exact))
                                    : fmt::format("; kept all, {}", bytes_text(kept.bytes.used()));
-    // From about so many tokens on an eighth has room for what it keeps: see docs/evidence.md.
+    // From about so many tokens on an eighth has room for what it keeps: see lab/docs/evidence.md.
     constexpr std::size_t kPays = 1000;
     if (r.options.policy.info().window_policy == WindowPolicy::all && kept.tokens >= kPays) {
       out += fmt::format(" (--cache 1/8: {})", bytes_text(kept.exact / 8));

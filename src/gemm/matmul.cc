@@ -43,7 +43,7 @@ class Scratch {
   std::size_t size_ = 0;
 };
 
-/// The integer kernel that serves a type and m; docs/kernels.md draws who serves what.
+/// The integer kernel that serves a type and m; docs/decisions/kernels.md draws who serves what.
 enum class Path { gemv, gemv_f16, small_batch, gemm, tile_gemm };
 Path path_of(TensorType type, std::size_t m) {
   if (m <= gemv_max_m(type)) return is_quantized(type) ? Path::gemv : Path::gemv_f16;

@@ -21,11 +21,14 @@ TABLE = {
     "methods that the conformance test skips": (0, 0),
     "layer loops of the forward pass": (1, 1),
     "sources of test_cache": (130, 138),
-    "lines of src and include": (71000, 108000),
-    "files of more than 500 lines": (10, 20),
-    "functions of more than 60 lines": (30, 54),
+    "lines of src and include": (71000, 88000),
+    "lines of lab": (19000, 21000),
+    "files of more than 500 lines": (10, 16),
+    "files of more than 500 lines in lab": (0, 3),
+    "functions of more than 60 lines": (30, 40),
+    "functions of more than 60 lines in lab": (0, 13),
     "mentions of a second reading": (0, 25),
-    "sources without a header of their name": (0, 67),
+    "sources without a header of their name": (0, 50),
 }
 
 
@@ -77,6 +80,9 @@ def long_functions(source, most):
 def count(root):
     src = {f: code(f) for f in sorted((root / "src").rglob("*")) if f.suffix in (".h", ".cc")}
     own = src | {f: code(f) for f in (root / "include").rglob("*.h")}
+    # Experiments, pages and the program; not what measures kernels, nor tests.
+    lab = {f: code(f) for folder in ("experiments", "pages", "program", "python")
+           for f in sorted((root / "lab" / folder).rglob("*")) if f.suffix in (".h", ".cc")}
 
     def uses(pattern, files=own):
         return sum(len(re.findall(pattern, c)) for c in files.values())
@@ -101,8 +107,11 @@ def count(root):
         "sources of test_cache": sum(f.suffix == ".cc" and named(f, *CORE) for f in src)
         + len(list((root / "tests/cache").rglob("*_test.cc"))),
         "lines of src and include": sum(text(f).count("\n") for f in own),
+        "lines of lab": sum(text(f).count("\n") for f in lab),
         "files of more than 500 lines": sum(text(f).count("\n") > 500 for f in own),
+        "files of more than 500 lines in lab": sum(text(f).count("\n") > 500 for f in lab),
         "functions of more than 60 lines": sum(long_functions(c, 60) for c in own.values()),
+        "functions of more than 60 lines in lab": sum(long_functions(c, 60) for c in lab.values()),
         "mentions of a second reading": sum(
             len(re.findall(r"second reading|read_again|ReadAgain", text(f))) for f in own),
         "sources without a header of their name": len(headless),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the commands printed in README.md and docs/.
+"""Runs the commands printed in README.md, docs/ and the pages of the lab.
 
     run_commands.py PROGRAM ROOT          checks that every printed `ballast` command is one
     run_commands.py PROGRAM ROOT --run    also runs those of README.md and docs/running-models.md
@@ -34,7 +34,7 @@ def commands(text):
         while command.endswith("\\") and i < len(lines):
             command = command[:-1].rstrip() + " " + lines[i].strip()
             i += 1
-        # Long commands of docs/experiments.md go on in lines without a mark.
+        # Long commands of lab/docs/experiments.md go on in lines without a mark.
         while i < len(lines) and lines[i].startswith("        ") and "ballast" in command:
             command += " " + lines[i].strip()
             i += 1
@@ -55,7 +55,8 @@ def arguments(command):
 def main():
     program, root = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
     faults, checked, ran = [], 0, 0
-    pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    pages = [root / "README.md", *sorted((root / "docs").rglob("*.md")), root / "models/README.md",
+             root / "lab/README.md", *sorted((root / "lab/docs").glob("*.md"))]
     found = [(page, number, command) for page in pages
              for number, command in commands(page.read_text())]
     for page, number, command in found:

@@ -27,6 +27,7 @@ inside '
   test -s moved/share/fish/vendor_completions.d/ballast.fish
   test -s moved/share/doc/ballast/licences/libicu72
   moved/bin/ballast --version
+  moved/bin/ballast --check eval lines -m /dist/ballast-mini.gguf
   moved/bin/ballast run -m /dist/ballast-mini.gguf "Once upon a time" --raw -n 4 -q >/dist/said
   cat /dist/said
 '

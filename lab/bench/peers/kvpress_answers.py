@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""kvpress on the questions of bench/real.sh: the same weights, dequantized, through transformers.
+"""kvpress on the questions of lab/bench/real.sh: the same weights, dequantized, through transformers.
 
-    MODEL=qwen2.5-coder-0.5b.gguf python3 bench/peers/kvpress_answers.py     all that is missing
+    MODEL=qwen2.5-coder-0.5b.gguf python3 lab/bench/peers/kvpress_answers.py     all that is missing
 
-It takes MODEL, NAME, TASKS, SHARES, LENGTH and ROUNDS as bench/real.sh does, whose files it reads
+It takes MODEL, NAME, TASKS, SHARES, LENGTH and ROUNDS as lab/bench/real.sh does, whose files it reads
 (results/real/NAME/ROUND/TASK.jsonl), and PRESSES, names separated by commas. Lines go into
-docs/results/real/NAME.jsonl with the engine "kvpress". Its shares are of entries, which are the bytes
+lab/results/real/NAME.jsonl with the engine "kvpress". Its shares are of entries, which are the bytes
 that are kept; kvpress masks some methods' entries in place of freeing them, so no times are taken.
 It needs the packages kvpress (0.5.5 with transformers 5.2; 5.24 does not run it), torch and gguf.
 """
@@ -19,7 +19,7 @@ import torch
 import transformers
 from kvpress import (AdaKVPress, ExpectedAttentionPress, KVzipPress, SnapKVPress, StreamingLLMPress)
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench"))
 import real_rows  # noqa: E402
 
@@ -47,7 +47,7 @@ def call(text):
 
 
 def score(task, answer, outputs):
-    """As src/experiments/metrics has it: references that the answer holds; of qa, whether any."""
+    """As lab/experiments/metrics has it: references that the answer holds; of qa, whether any."""
     if task.startswith(("arithmetic", "problems", "code")):
         return float(re.findall("[0-9]+", answer)[-1:] == outputs)
     if task == "tools":
@@ -83,7 +83,7 @@ def main():
     shares = os.environ.get("SHARES", "1/4,1/8,1/16").split(",")
     tasks = os.environ.get("TASKS", "qa_plain niah_multikey_1 niah_multivalue vt fwe qa_1").split()
     presses = os.environ.get("PRESSES", ",".join(PRESSES)).split(",")
-    rows = ROOT / f"docs/results/real/{name}.jsonl"
+    rows = ROOT / f"lab/results/real/{name}.jsonl"
     torch.set_num_threads(int(os.environ.get("THREADS", 1)))
     model, tokenizer = load(gguf, name)
     pipe = transformers.pipeline("kv-press-text-generation", model=model, tokenizer=tokenizer)

@@ -1,6 +1,6 @@
 // Times llama.cpp's vision tower (libmtmd) on one tile: the peer of `ballast run --image`.
 //
-//   g++ -std=c++17 -O2 bench/peers/mtmd.cc -o mtmd -I$LLAMA/include -I$LLAMA/ggml/include \
+//   g++ -std=c++17 -O2 lab/bench/peers/mtmd.cc -o mtmd -I$LLAMA/include -I$LLAMA/ggml/include \
 //       -I$LLAMA/tools/mtmd -L$LLAMA/build/bin -Wl,-rpath,$LLAMA/build/bin -lmtmd -lllama -lggml
 //   ./mtmd MODEL.gguf MMPROJ.gguf [THREADS [TIMES]]
 #include <chrono>

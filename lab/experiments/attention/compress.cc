@@ -10,8 +10,8 @@
 #include "base/stopwatch.h"
 #include "base/thread_pool.h"
 #include "cache/byte_budget.h"
-#include "experiments/attention/head_attention.h"
 #include "cache/mean_entries.h"
+#include "experiments/attention/head_attention.h"
 
 namespace ballast {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "experiments/metrics/interval.h"
 #include "base/running_mean.h"
+#include "experiments/metrics/interval.h"
 
 namespace ballast {
 namespace {

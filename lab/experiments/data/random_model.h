@@ -10,7 +10,7 @@
 
 namespace ballast {
 
-/// Sizes of a Llama with tied embeddings. The defaults are the model of docs/performance.md.
+/// Sizes of a Llama with tied embeddings. The defaults are the model of lab/docs/performance.md.
 struct RandomModel {
   std::size_t layers = 12;
   std::size_t width = 768;

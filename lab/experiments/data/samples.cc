@@ -10,8 +10,8 @@
 
 #include "ballast/engine/ranks.h"
 #include "base/fail.h"
-#include "experiments/metrics/interval.h"
 #include "base/running_mean.h"
+#include "experiments/metrics/interval.h"
 #include "formats/json_text.h"
 #include "methods/entry_budget.h"
 

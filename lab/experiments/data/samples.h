@@ -16,8 +16,8 @@
 #include "ballast/engine/tokenizer.h"
 #include "experiments/data/kv_source.h"
 #include "experiments/result_log.h"
-#include "report/json.h"
 #include "pages/result.h"
+#include "report/json.h"
 
 namespace ballast {
 

@@ -79,7 +79,7 @@ Peer run_peer(const std::string& command, const std::filesystem::path& model,
       require(peer.rows.back().generated > 0, "generated is 0");
     }
   } catch (const std::exception& e) {
-    fail("'{}' printed no results as --against wants them (see bench/peers): {}", command,
+    fail("'{}' printed no results as --against wants them (see lab/bench/peers): {}", command,
          e.what());
   }
   return peer;

@@ -8,8 +8,8 @@
 #include "experiments/speed/scale.h"
 #include "experiments/speed/speed.h"
 #include "experiments/speed/throughput.h"
-#include "report/json.h"
 #include "pages/plot.h"
+#include "report/json.h"
 #include "report/table.h"
 
 namespace ballast {

@@ -11,8 +11,8 @@
 #include "base/fail.h"
 #include "base/stopwatch.h"
 #include "cache/byte_budget.h"
-#include "experiments/attention/head_attention.h"
 #include "cache/mean_entries.h"
+#include "experiments/attention/head_attention.h"
 #include "experiments/data/samples.h"
 #include "model/prefill_cost.h"
 

@@ -11,7 +11,7 @@
 
 namespace ballast {
 
-/// A JSON object of fields in the wording of training/finding.py (`records`), of at most `tokens`
+/// A JSON object of fields in the wording of lab/training/finding.py (`records`), of at most `tokens`
 /// tokens with the question and a value, and `questions` questions, each on another field. Keys are
 /// of one kind and values of one kind, as `seed` selects: numbers of 4 to 8 digits, 8 hexadecimal
 /// digits, a word, or two with a hyphen. Words are drawn from Draws, which is no source of the

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "experiments/data/loaded_model.h"
 #include "experiments/experiment.h"
 #include "experiments/variants.h"
-#include "experiments/data/loaded_model.h"
 
 namespace ballast {
 

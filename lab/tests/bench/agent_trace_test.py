@@ -1,4 +1,4 @@
-"""The conversation that bench/agent_trace.py makes."""
+"""The conversation that lab/bench/agent_trace.py makes."""
 import json
 import pathlib
 import sys

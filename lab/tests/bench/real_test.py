@@ -1,4 +1,4 @@
-"""The lines of docs/results/real and the numbers of docs/evidence.md (bench/real_rows.py, real_page.py)."""
+"""The lines of lab/results/real and the numbers of lab/docs/evidence.md (lab/bench/real_rows.py, real_page.py)."""
 import pathlib
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-// The table of ./bench.sh, from files such as Google Benchmark and ballast bench write.
+// The table of ./lab/bench.sh, from files such as Google Benchmark and ballast bench write.
 #include "targets.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// A whole experiment, the example of docs/extending.md, and what calls it.
+// A whole experiment, the example of lab/README.md, and what calls it.
 #include "experiments/experiment.h"
 
 #include <fmt/format.h>

@@ -3,8 +3,8 @@
 #include <sstream>
 
 #include "ballast/engine/model.h"
-#include "experiments/speed/speed_report.h"
 #include "cli/model_run.h"
+#include "experiments/speed/speed_report.h"
 #include "simd/cpu.h"
 
 namespace ballast {

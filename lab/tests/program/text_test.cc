@@ -6,9 +6,9 @@
 #include <cmath>
 #include <thread>
 
-#include "program/tiny.h"
 #include "cli/program.h"
 #include "paths.h"
+#include "program/tiny.h"
 
 namespace ballast {
 namespace {

@@ -23,7 +23,7 @@ void add_cache(py::module_& m);
 void add_codec(py::module_& m);
 void add_methods(py::module_& m);
 void add_model(py::module_& m);
-void add_evaluate(py::module_& m);
+void add_evaluate(py::module_& m);  ///< of lab/, where it is built
 
 /// Lets one call at a time use an object: another thread of Python gets an error, not a race.
 class InUse {

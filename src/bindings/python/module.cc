@@ -28,7 +28,9 @@ PYBIND11_MODULE(_ballast, m) {
   ballast::python::add_codec(m);
   ballast::python::add_methods(m);
   ballast::python::add_model(m);
+#ifdef BALLAST_LAB
   ballast::python::add_evaluate(m);
+#endif
   m.def(
       "set_threads", [](int count) { ballast::set_threads(count); }, py::arg("count"),
       "Threads of all that is given none of its own; 0: one for each core.");
