@@ -14,6 +14,12 @@ def help_of(program, words):
                           text=True).stdout
 
 
+def is_there(program, words):
+    """Whether the command can be started: those of ballast-eval may not have been built."""
+    said = subprocess.run([*program, *words, "--help"], check=False, capture_output=True, text=True)
+    return said.returncode == 0 or "ballast-eval" not in said.stderr
+
+
 class Command:
     """A command, what its help says, and the commands below it."""
 
@@ -28,7 +34,8 @@ class Command:
         self._parse(lines)
         names = [what for name, items in self.sections if name == "Subcommands"
                  for what, _ in items]
-        self.commands = [Command(program, self.words + [name]) for name in names]
+        self.commands = [Command(program, self.words + [name]) for name in names
+                         if is_there(program, self.words + [name])]
 
     def _parse(self, lines):
         items = None

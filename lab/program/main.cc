@@ -4,7 +4,7 @@
 #include <array>
 
 #include "cli/lab.h"
-#include "cli/program.h"
+#include "cli/run_program.h"
 #include "program/commands.h"
 
 namespace ballast::cli {

@@ -6,6 +6,7 @@ import os
 from typing import Any, Callable, Optional, Sequence, Union
 
 from . import _ballast
+from .errors import Error
 from .models import Model
 
 Path = Union[str, "os.PathLike[str]"]
@@ -43,6 +44,8 @@ def evaluate(experiment: str, *files: Path, model: Union[None, Model, Path] = No
     Raises ArgumentError on an option or value that the program would refuse. The interpreter's lock
     is released; Ctrl-C ends an experiment between two steps, such as answers.
     """
+    if not hasattr(_ballast, "_evaluate"):
+        raise Error("evaluate: this module was built without experiments (-DBALLAST_LAB=ON)")
     values = {name: _plain(value) for name, value in options.items()}
     if files:
         values["files"] = [os.fspath(file) for file in files] if len(files) > 1 else os.fspath(files[0])

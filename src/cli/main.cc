@@ -1,6 +1,6 @@
 // The program `ballast`.
 #include "cli/lab.h"
-#include "cli/program.h"
+#include "cli/run_program.h"
 
 int main(int argc, char** argv) {
   using namespace ballast::cli;

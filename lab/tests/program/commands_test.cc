@@ -13,9 +13,9 @@
 #include "ballast/cache.h"
 #include "ballast/engine/safetensors.h"
 #include "ballast/method.h"
+#include "cli/program.h"
 #include "experiments/kv_files.h"
 #include "partial_count.h"
-#include "program.h"
 
 namespace ballast {
 namespace {

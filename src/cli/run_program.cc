@@ -1,4 +1,4 @@
-#include "cli/program.h"
+#include "cli/run_program.h"
 
 #include <malloc.h>
 #include <signal.h>
