@@ -284,10 +284,12 @@ BALLAST_API ballast_status ballast_cache_load(const char* path, ballast_cache** 
 typedef struct ballast_codec ballast_codec;
 
 /* Of the shape, layers, kv_heads, dimensions and rotary embedding count. preset: "fast-4", "fast-3"
- * or "fast-2", keys in 4 bits and values in 4, 3 or 2; NULL: "fast-4". model: a name; chunks of
- * another are refused; NULL: "". */
+ * or "fast-2", keys in 4 bits and values in 4, 3 or 2; "pack-16" or "pack-32", packed with a basis;
+ * NULL: "fast-4". model: a name; chunks of another are refused; NULL: "". basis: the file that
+ * `ballast calibrate` made of the model; NULL for "fast-…". */
 BALLAST_API ballast_status ballast_codec_new(const ballast_cache_shape* shape, const char* preset,
-                                             const char* model, ballast_codec** out);
+                                             const char* model, const char* basis,
+                                             ballast_codec** out);
 BALLAST_API void ballast_codec_free(ballast_codec* codec);
 /* The most bytes that a chunk of so many tokens can take. */
 BALLAST_API ballast_status ballast_codec_bound(const ballast_codec* codec, size_t tokens,

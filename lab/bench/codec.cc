@@ -1,11 +1,12 @@
 // What a server's codec costs: how far a model's words are from those that the exact cache gives.
 //
-//   bench_codec MODEL DOCUMENTS.jsonl OUT --presets fast-4,fast-2 [--documents 8] [--questions 5]
+//   bench_codec MODEL DOCUMENTS.jsonl OUT --presets fast-4,pack-16 [--basis FILE] [--chunk 256]
+//       [--documents 8] [--questions 5]
 //   bench_codec MODEL DOCUMENTS.jsonl --rows FILE
 //   bench_codec MODEL DOCUMENTS.jsonl OUT --presets fp8=FILE
 //   bench_codec --speed [TARGETS]
 //
-// Reads documents in one text, encodes and decodes its cache in chunks of 256 tokens, as LMCache
+// Reads documents in one text, encodes and decodes its cache in chunks, of 256 tokens as LMCache
 // has them, and asks the first questions of each document; KL to the exact cache is taken along its
 // greedy answers of 24 tokens. --rows writes the exact cache to FILE, bfloat16 of (2, layers,
 // tokens, heads · dim); a preset with a FILE takes such rows as another codec left them. A line of
@@ -27,6 +28,7 @@
 
 #include "ballast/codec.h"
 #include "ballast/engine/session.h"
+#include "ballast/pack.h"
 #include "ballast/threads.h"
 #include "base/fail.h"
 #include "storage/round.h"
@@ -92,16 +94,22 @@ Cache cache_of(Rows16 rows, const Cache& like) {
   return out;
 }
 
+/// How chunks are made.
+struct Chunks {
+  std::size_t tokens = kChunk;
+  std::shared_ptr<const PackBasis> basis;
+};
+
 /// Encodes and decodes the rows in place; returns the bytes of the chunks.
-std::size_t through(Rows16& rows, const std::string& preset) {
-  const Codec codec(rows.shape, preset, "bench");
+std::size_t through(Rows16& rows, const std::string& preset, const Chunks& chunks) {
+  const Codec codec(rows.shape, preset, "bench", chunks.basis);
   std::size_t bytes = 0;
-  std::vector<std::byte> chunk(codec.bound(kChunk));
-  for (std::size_t first = 0; first < rows.tokens; first += kChunk) {
-    const std::size_t count = std::min(kChunk, rows.tokens - first);
+  std::vector<std::byte> chunk(codec.bound(chunks.tokens));
+  for (std::size_t first = 0; first < rows.tokens; first += chunks.tokens) {
+    const std::size_t count = std::min(chunks.tokens, rows.tokens - first);
     const auto keys = rows.views(0, first, count), values = rows.views(1, first, count);
     const std::vector<HeadsView> k(keys.begin(), keys.end()), v(values.begin(), values.end());
-    const std::size_t size = codec.encode(k, v, chunk);
+    const std::size_t size = codec.encode(k, v, chunk, static_cast<std::int64_t>(first));
     codec.decode(std::span(chunk).first(size), keys, values);
     bytes += size;
   }
@@ -115,12 +123,13 @@ struct Coded {
 };
 
 /// The text as a preset leaves it; "name=FILE": as FILE has it.
-Coded code(const Session& exact, std::shared_ptr<const TextModel> model, const std::string& name) {
+Coded code(const Session& exact, std::shared_ptr<const TextModel> model, const std::string& name,
+           const Chunks& chunks) {
   Rows16 rows = rows_of(exact.cache());
   const std::size_t all = rows.words.size() * sizeof(rows.words[0]), at = name.find('=');
   double divisor = 0;
   if (at == std::string::npos) {
-    divisor = static_cast<double>(all) / static_cast<double>(through(rows, name));
+    divisor = static_cast<double>(all) / static_cast<double>(through(rows, name, chunks));
   } else {
     std::ifstream in(name.substr(at + 1), std::ios::binary);
     in.read(reinterpret_cast<char*>(rows.words.data()), static_cast<std::streamsize>(all));
@@ -286,10 +295,15 @@ int run(int argc, char** argv) {
   require(argc > 4, "usage: bench_codec MODEL DOCUMENTS.jsonl OUT --presets a,b,…");
   std::string out = argv[3], presets, rows_file;
   std::size_t documents = 8, questions = 5;
+  Chunks chunks;
   for (int i = 3; i + 1 < argc; ++i) {
     const std::string option = argv[i], value = argv[i + 1];
     if (option == "--presets") presets = value;
     if (option == "--rows") rows_file = value;
+    if (option == "--chunk") chunks.tokens = std::stoul(value);
+    if (option == "--basis") {
+      chunks.basis = std::make_shared<const PackBasis>(PackBasis::load(value));
+    }
     if (option == "--documents") documents = std::stoul(value);
     if (option == "--questions") questions = std::stoul(value);
   }
@@ -313,7 +327,7 @@ int run(int argc, char** argv) {
   std::vector<Coded> coded;
   for (std::size_t at = 0; at <= presets.size();) {
     const std::size_t comma = std::min(presets.find(',', at), presets.size());
-    coded.push_back(code(exact, model, presets.substr(at, comma - at)));
+    coded.push_back(code(exact, model, presets.substr(at, comma - at), chunks));
     fmt::print("{}: 1/{:.2f}\n", coded.back().name, coded.back().divisor);
     std::fflush(stdout);
     at = comma + 1;

@@ -62,14 +62,14 @@ class ModelShape:
         self.rotations = _rotations(text, self.layers, self.head_dim)
 
     def codec(self, preset: str, model: str, layers: Optional[range] = None,
-              kv_heads: Optional[int] = None) -> Codec:
-        """For some of the layers, and a rank's part of the heads."""
+              kv_heads: Optional[int] = None, basis: str = "") -> Codec:
+        """For some of the layers, and a rank's part of the heads. basis: a file, for "pack-…"."""
         some = self.rotations if layers is None else [self.rotations[i] for i in layers]
         same = all(r == some[0] for r in some)
         shape = Shape(layers=len(some), kv_heads=kv_heads or self.kv_heads, key_dim=self.head_dim,
                       rotary_frequencies=some[0] if same else [], rotary_pairs=self.pairs,
                       rotations=[] if same else some)
-        return Codec(shape, preset, model)
+        return Codec(shape, preset, model, basis)
 
 
 def _rotations(text: Any, layers: int, head_dim: int) -> list[list[float]]:

@@ -4,7 +4,8 @@
     "serde": {"type": "ballast", "model": "Qwen/Qwen2.5-7B-Instruct", "preset": "fast-3"}
 
 in the specification of any L2 adapter. model: the model's Hugging Face folder or name, whose
-configuration says how keys turn; preset: see ballast.Codec; max_workers: threads of the serde, 1.
+configuration says how keys turn; preset: see ballast.Codec; basis: a file of `ballast calibrate`,
+for the presets "pack-…"; max_workers: threads of the serde, 1.
 
 In a process of your own call register() before the storage manager is made; vLLM calls it by its
 entry point. A chunk that cannot be decoded is a miss.
@@ -30,9 +31,9 @@ from lmcache.v1.memory_management import MemoryObj  # noqa: E402
 class _Codecs:
     """The codecs of a model's chunks: of all layers or a pipeline stage's, all heads or a rank's."""
 
-    def __init__(self, model: str, preset: str) -> None:
+    def __init__(self, model: str, preset: str, basis: str) -> None:
         self._shape = ModelShape(model)
-        self._preset = preset
+        self._preset, self._basis = preset, basis
         self._made: dict[tuple[int, int, str], Codec] = {}
         self._lock = threading.Lock()
         self.of((2, self._shape.layers, 1, self._shape.kv_heads * self._shape.head_dim), "")
@@ -49,7 +50,8 @@ class _Codecs:
                 if key[0] != self._shape.layers and self._differ():
                     raise ValueError(f"a chunk of {key[0]} layers of a model of {self._shape.layers}"
                                      " whose layers turn keys differently")
-                self._made[key] = self._shape.codec(self._preset, name, range(key[0]), key[1])
+                self._made[key] = self._shape.codec(self._preset, name, range(key[0]), key[1],
+                                                     self._basis)
             return self._made[key]
 
     def _differ(self) -> bool:
@@ -93,11 +95,12 @@ class BallastDeserializer(Deserializer):
 
 
 def _create(kwargs: dict[str, Any]) -> SerdeProcessor:
-    unknown = set(kwargs) - {"model", "preset", "max_workers"}
+    unknown = set(kwargs) - {"model", "preset", "basis", "max_workers"}
     if unknown or "model" not in kwargs:
-        raise ValueError(f"serde ballast: keys {sorted(kwargs)}; expected model, and preset and "
-                         "max_workers if you like")
-    codecs = _Codecs(str(kwargs["model"]), str(kwargs.get("preset", "fast-4")))
+        raise ValueError(f"serde ballast: keys {sorted(kwargs)}; expected model, and preset, "
+                         "basis and max_workers if you like")
+    codecs = _Codecs(str(kwargs["model"]), str(kwargs.get("preset", "fast-4")),
+                     str(kwargs.get("basis", "")))
     return AsyncSerdeProcessor(BallastSerializer(codecs), BallastDeserializer(codecs),
                                max_workers=int(kwargs.get("max_workers", 1)))
 

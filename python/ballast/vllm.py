@@ -9,9 +9,9 @@ before it, in this process or another, has these chunks loaded in place of compu
 damaged or of another model is computed anew, and leaves one line in the log; so does a folder that
 is full or cannot be written.
 
-Of kv_connector_extra_config: path, a folder; preset, "fast-4" (see ballast.Codec); size, bytes of
-the folder, beyond which the chunks that were not used for longest go, 0: no limit; chunk, tokens,
-256. Pictures, adapters' embeddings and latent attention are left alone. With the CPU backend, and
+Of kv_connector_extra_config: path, a folder; preset, "fast-4" (see ballast.Codec); basis, a file of
+`ballast calibrate`, for the presets "pack-…"; size, bytes of the folder, beyond which the chunks
+that were not used for longest go, 0: no limit; chunk, tokens, 256, with "pack-…" 1024. Pictures, adapters' embeddings and latent attention are left alone. With the CPU backend, and
 by staging with FlashAttention.
 """
 from __future__ import annotations
@@ -145,17 +145,18 @@ class BallastConnector(KVConnectorBase_V1):
                  kv_cache_config: "KVCacheConfig") -> None:
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
         extra = dict(self._kv_transfer_config.kv_connector_extra_config)
-        unknown = set(extra) - {"path", "preset", "size", "chunk"}
+        unknown = set(extra) - {"path", "preset", "basis", "size", "chunk"}
         if unknown or "path" not in extra:
             raise ValueError(f"kv_connector_extra_config {sorted(extra)}: expected path, and preset, "
-                             "size and chunk if you like")
+                             "basis, size and chunk if you like")
         model = vllm_config.model_config
         if model.use_mla or len(kv_cache_config.kv_cache_groups) != 1:
             raise ValueError("ballast.vllm takes models with one group of layers that attend, and no "
                              "latent attention; set --disable-hybrid-kv-cache-manager")
-        self._preset = str(extra.get("preset", "fast-4"))
+        self._preset, self._basis = str(extra.get("preset", "fast-4")), str(extra.get("basis", ""))
         self._block = vllm_config.cache_config.block_size
-        self._chunk = -(-int(extra.get("chunk", 256)) // self._block) * self._block
+        chunk = int(extra.get("chunk", 1024 if self._preset.startswith("pack") else 256))
+        self._chunk = -(-chunk // self._block) * self._block
         self._folder = Folder(str(extra["path"]), int(extra.get("size", 0)), logger)
         parallel = vllm_config.parallel_config
         self._rank = f"{parallel.rank if role == KVConnectorRole.WORKER else 0}.{parallel.world_size}"
@@ -262,7 +263,7 @@ class BallastConnector(KVConnectorBase_V1):
         shape = ModelShape(model.hf_config)
         self._dim = shape.head_dim
         self._codec = shape.codec(self._preset, model.model, range(first, first + len(names)),
-                                  self._heads)
+                                  self._heads, self._basis)
 
     @cached_property
     def _layers(self) -> list[Any]:

@@ -4,10 +4,12 @@
 #include <array>
 #include <limits>
 
+#include "ballast/pack.h"
 #include "base/fail.h"
 #include "base/fnv.h"
 #include "codec/chunk_head.h"
 #include "codec/fast.h"
+#include "codec/packed.h"
 
 namespace ballast {
 namespace {
@@ -20,14 +22,27 @@ struct FastPreset {
   std::string_view name;
   StorageType values;
 };
-constexpr std::array<FastPreset, 3> kPresets = {
+constexpr std::array<FastPreset, 3> kFast = {
     {{"fast-4", StorageType::q4}, {"fast-3", StorageType::q3}, {"fast-2", StorageType::q2}}};
 
-StorageType value_type_of(std::string_view preset) {
-  for (const FastPreset& p : kPresets) {
-    if (p.name == preset) return p.values;
+struct PackedPreset {
+  std::string_view name;
+  std::uint32_t divisor;
+};
+constexpr std::array<PackedPreset, 2> kPacked = {{{"pack-16", 16}, {"pack-32", 32}}};
+
+std::shared_ptr<const ChunkCoder> coder_of(const CacheShape& shape, std::string_view preset,
+                                           std::shared_ptr<const PackBasis> basis) {
+  for (const FastPreset& p : kFast) {
+    if (p.name == preset) return std::make_shared<FastCoder>(shape, StorageType::q4, p.values);
   }
-  fail("preset '{}'; known: fast-4, fast-3, fast-2", preset);
+  for (const PackedPreset& p : kPacked) {
+    if (p.name != preset) continue;
+    require(basis != nullptr,
+            "preset {} needs the model's basis: make one with: ballast calibrate -m MODEL", preset);
+    return std::make_shared<PackedCoder>(shape, std::move(basis), p.divisor);
+  }
+  fail("preset '{}'; known: fast-4, fast-3, fast-2, pack-16, pack-32", preset);
 }
 
 void check_shape(const CacheShape& s) {
@@ -47,7 +62,8 @@ void check_shape(const CacheShape& s) {
   }
 }
 
-std::uint64_t fingerprint_of(const CacheShape& shape, std::string_view model) {
+std::uint64_t fingerprint_of(const CacheShape& shape, std::string_view model,
+                             const PackBasis* basis) {
   Fnv hash;
   hash.add(model.size());
   hash.add(std::as_bytes(std::span(model)));
@@ -57,6 +73,7 @@ std::uint64_t fingerprint_of(const CacheShape& shape, std::string_view model) {
     hash.add(std::as_bytes(std::span(rotary.frequencies)));
     hash.add(rotary.pairs ? 1 : 0);
   }
+  if (basis != nullptr) hash.add(basis->hash());
   return hash.value();
 }
 
@@ -83,17 +100,18 @@ std::size_t tokens_of(const CacheShape& shape, std::span<const View> keys,
 
 }  // namespace
 
-Codec::Codec(CacheShape shape, std::string_view preset, std::string_view model)
-    : shape_(std::move(shape)),
-      preset_(preset == "fast" ? kPresets[0].name : preset),
-      value_type_(value_type_of(preset_)) {
+Codec::Codec(CacheShape shape, std::string_view preset, std::string_view model,
+             std::shared_ptr<const PackBasis> basis)
+    : shape_(std::move(shape)), preset_(preset == "fast" ? kFast[0].name : preset) {
   check_shape(shape_);
-  fingerprint_ = fingerprint_of(shape_, model);
+  const bool packs = preset_.starts_with("pack");
+  fingerprint_ = fingerprint_of(shape_, model, packs ? basis.get() : nullptr);
+  coder_ = coder_of(shape_, preset_, std::move(basis));
 }
 
 std::size_t Codec::bound(std::size_t tokens) const {
   require(tokens <= std::numeric_limits<Position>::max(), "a chunk of {} tokens", tokens);
-  return kChunkHeadBytes + FastCoder(shape_, StorageType::q4, value_type_).bound(tokens);
+  return kChunkHeadBytes + coder_->bound(tokens);
 }
 
 std::size_t Codec::encode(Views keys, Views values, std::span<std::byte> out,
@@ -101,7 +119,8 @@ std::size_t Codec::encode(Views keys, Views values, std::span<std::byte> out,
   const std::size_t tokens = tokens_of(shape_, keys, values);
   require(out.size() >= bound(tokens), "room of {} bytes for a chunk of up to {}", out.size(),
           bound(tokens));
-  const FastCoder coder(shape_, StorageType::q4, value_type_);
+  position = std::max<std::int64_t>(position, -1);
+  const std::size_t body = coder_->encode(keys, values, position, out.subspan(kChunkHeadBytes));
   ChunkInfo info;
   info.model = fingerprint_;
   info.layers = shape_.layers;
@@ -109,9 +128,9 @@ std::size_t Codec::encode(Views keys, Views values, std::span<std::byte> out,
   info.key_dim = shape_.key_dim;
   info.value_dim = shape_.value_dim;
   info.tokens = tokens;
-  info.position = position < 0 ? -1 : position;
+  info.position = position;
   info.preset = preset_;
-  info.bytes = kChunkHeadBytes + coder.encode(keys, values, out.subspan(kChunkHeadBytes));
+  info.bytes = kChunkHeadBytes + body;
   write_chunk_head(info, out);
   return info.bytes;
 }
@@ -133,8 +152,7 @@ void Codec::decode(std::span<const std::byte> chunk, MutableViews keys, MutableV
          fmt::format("{:016x}", fingerprint_));
   expect(info.preset == preset_, "preset", info.preset, preset_);
   expect(info.tokens == tokens, "length", info.tokens, tokens);
-  FastCoder(shape_, StorageType::q4, value_type_)
-      .decode(chunk.first(info.bytes).subspan(kChunkHeadBytes), keys, values);
+  coder_->decode(chunk.first(info.bytes).subspan(kChunkHeadBytes), info.position, keys, values);
 }
 
 ChunkInfo Codec::inspect(std::span<const std::byte> chunk) { return read_chunk_head(chunk); }

@@ -254,7 +254,7 @@ std::size_t FastCoder::bound(std::size_t tokens) const {
   return shape_.layers * bytes;
 }
 
-std::size_t FastCoder::encode(std::span<const HeadsView> keys, std::span<const HeadsView> values,
+std::size_t FastCoder::encode(Views keys, Views values, std::int64_t& /*position*/,
                               std::span<std::byte> out) const {
   const std::size_t tokens = keys[0].tokens;
   const std::size_t count = 2 * shape_.layers * blocks_of(tokens);
@@ -282,8 +282,8 @@ std::size_t FastCoder::encode(std::span<const HeadsView> keys, std::span<const H
   return static_cast<std::size_t>(at - bytes);
 }
 
-void FastCoder::decode(std::span<const std::byte> body, std::span<const MutableHeadsView> keys,
-                       std::span<const MutableHeadsView> values) const {
+void FastCoder::decode(std::span<const std::byte> body, std::int64_t /*position*/,
+                       MutableViews keys, MutableViews values) const {
   const std::size_t tokens = keys[0].tokens;
   const std::size_t count = 2 * shape_.layers * blocks_of(tokens);
   const auto fits = [](bool right) {

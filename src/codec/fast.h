@@ -8,29 +8,26 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
+#include <utility>
 
 #include "ballast/cache.h"
-#include "ballast/heads.h"
+#include "codec/chunk_coder.h"
 
 namespace ballast {
 
 /// Tokens of a block.
 inline constexpr std::size_t kFastBlock = 256;
 
-class FastCoder {
+class FastCoder final : public ChunkCoder {
  public:
-  /// Keeps a reference to the shape.
-  FastCoder(const CacheShape& shape, StorageType keys, StorageType values)
-      : shape_(shape), types_{keys, values} {}
+  FastCoder(CacheShape shape, StorageType keys, StorageType values)
+      : shape_(std::move(shape)), types_{keys, values} {}
 
-  std::size_t bound(std::size_t tokens) const;
-  /// The views fit the shape. Returns the bytes written; `out` has bound() bytes.
-  std::size_t encode(std::span<const HeadsView> keys, std::span<const HeadsView> values,
-                     std::span<std::byte> out) const;
-  /// Throws Error with ErrorCode::bad_file where the body does not fit the views.
-  void decode(std::span<const std::byte> body, std::span<const MutableHeadsView> keys,
-              std::span<const MutableHeadsView> values) const;
+  std::size_t bound(std::size_t tokens) const override;
+  std::size_t encode(Views keys, Views values, std::int64_t& position,
+                     std::span<std::byte> out) const override;
+  void decode(std::span<const std::byte> body, std::int64_t position, MutableViews keys,
+              MutableViews values) const override;
 
  private:
   struct Section;
@@ -38,7 +35,7 @@ class FastCoder {
   std::size_t section_bytes(int side, std::size_t tokens) const;
   Section section(std::size_t index, std::size_t tokens) const;
 
-  const CacheShape& shape_;
+  CacheShape shape_;
   StorageType types_[2];
 };
 

@@ -5,13 +5,13 @@
 #include <cstring>
 #include <optional>
 
-#include "attention/rotary.h"
 #include "ballast/joined.h"
 #include "ballast/pack.h"
 #include "ballast/scoring.h"
 #include "base/fail.h"
 #include "base/output_file.h"
 #include "base/thread_pool.h"
+#include "pack/key_turner.h"
 #include "pack/products.h"
 #include "simd/vector_math.h"
 
@@ -55,50 +55,16 @@ void check_shape(const PackBasis& basis, const CacheShape& shape) {
       basis.key_dim, basis.value_dim);
 }
 
-/// Turns keys by their positions, or back.
-class KeyTurner {
- public:
-  KeyTurner(const CacheShape& shape, const CacheOptions& options, bool back) : back_(back) {
-    if (options.positions == Positions::rolling) return;  // keys come before rotation
-    for (std::size_t l = 0; l < shape.layers; ++l) {
-      Rotary rotary = shape.rotary_of(l);
-      if (back) rotary.magnitude = 1 / rotary.magnitude;
-      const auto found = std::ranges::find(kinds_, rotary);
-      kind_of_.push_back(static_cast<std::size_t>(found - kinds_.begin()));
-      if (found == kinds_.end()) kinds_.push_back(std::move(rotary));
-    }
-  }
-
-  /// The keys of a group's layers in the rows, which are of tokens from `first` on.
-  void turn(const PackBasis& basis, const PackGroup& group, std::size_t first,
-            MutableMatrix rows) const {
-    std::vector<float> table;
-    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-      const Rotary& rotary = kinds_[kind];
-      if (rotary.frequencies.empty()) continue;
-      table.resize(2 * rotary.frequencies.size());
-      for (std::size_t t = 0; t < rows.rows; ++t) {
-        const auto position = static_cast<double>(first + t);
-        rotation_at(rotary, back_ ? -position : position, table);
-        for (std::size_t i = 0; i < group.layers.size(); ++i) {
-          if (kind_of_[group.layers[i]] != kind) continue;
-          rotate(rotary, table, basis.key_dim,
-                 rows[t].subspan(i * basis.layer_width(), basis.kv_heads * basis.key_dim));
-        }
-      }
-    }
-  }
-
- private:
-  bool back_;
-  std::vector<Rotary> kinds_;
-  std::vector<std::size_t> kind_of_;  ///< a layer's, in kinds_
-};
+/// Of a cache's rows. In rolling caches keys come before rotation.
+KeyTurner turner_of(const CacheShape& shape, const CacheOptions& options, bool back) {
+  return options.positions == Positions::rolling ? KeyTurner() : KeyTurner(shape, back);
+}
 
 /// The rows of a cache that has every token.
 class CacheRows {
  public:
-  explicit CacheRows(const Cache& cache) : turner_(cache.shape(), cache.options(), true) {
+  explicit CacheRows(const Cache& cache)
+      : turner_(turner_of(cache.shape(), cache.options(), true)) {
     const CacheShape& shape = cache.shape();
     const std::size_t tokens = cache.tokens();
     require(joined_tokens(cache) == 0, "joined documents are not packed: pack each of them");
@@ -327,7 +293,7 @@ class Unpacker {
  public:
   /// `chunk`: tokens at most.
   Unpacker(const PackedRows& packed, const PackCodec& codec, const Cache& cache, std::size_t chunk)
-      : packed_(packed), codec_(codec), turner_(cache.shape(), cache.options(), false) {
+      : packed_(packed), codec_(codec), turner_(turner_of(cache.shape(), cache.options(), false)) {
     const PackBasis& basis = codec.basis();
     if (scoring_of(cache).takes_scores()) scores_.emplace(basis);
     places_.resize(basis.layers);

@@ -23,7 +23,7 @@ TEST(CCodec, GivesTheChunksOfTheLibraryAndDecodesThem) {
   shape.rotary_frequencies = frequencies.data();
   shape.rotary_count = frequencies.size();
   Handle c;
-  ASSERT_EQ(ballast_codec_new(&shape, "fast-2", "m", &c.codec), BALLAST_OK);
+  ASSERT_EQ(ballast_codec_new(&shape, "fast-2", "m", nullptr, &c.codec), BALLAST_OK);
 
   CacheShape cpp_shape;
   cpp_shape.layers = kLayers;
@@ -72,7 +72,8 @@ TEST(CCodec, GivesTheChunksOfTheLibraryAndDecodesThem) {
             BALLAST_INVALID_ARGUMENT);
   EXPECT_EQ(ballast_codec_encode(nullptr, nullptr, nullptr, -1, nullptr, 0, nullptr),
             BALLAST_INVALID_ARGUMENT);
-  EXPECT_EQ(ballast_codec_new(&shape, "none", nullptr, &c.codec), BALLAST_INVALID_ARGUMENT);
+  EXPECT_EQ(ballast_codec_new(&shape, "none", nullptr, nullptr, &c.codec),
+            BALLAST_INVALID_ARGUMENT);
 }
 
 }  // namespace

@@ -101,6 +101,10 @@ class Refusals(unittest.TestCase):
             codec.encode_into(kv, bytearray(10))
         with self.assertRaises(ballast.ArgumentError):
             ballast.Codec(SHAPE, "faster")
+        with self.assertRaises(ballast.ArgumentError):
+            ballast.Codec(SHAPE, "pack-16")
+        with self.assertRaises(ballast.FileError):
+            ballast.Codec(SHAPE, "pack-16", basis="/nowhere.pack")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ballast.h"
+#include "ballast/pack.h"
 #include "bindings/c/cache.h"
 #include "bindings/c/guard.h"
 
@@ -31,11 +32,13 @@ using namespace ballast;     // NOLINT
 using namespace ballast::c;  // NOLINT
 
 ballast_status ballast_codec_new(const ballast_cache_shape* shape, const char* preset,
-                                 const char* model, ballast_codec** out) {
+                                 const char* model, const char* basis, ballast_codec** out) {
   return guarded([&] {
     given(out, "out");
+    std::shared_ptr<const PackBasis> loaded;
+    if (basis != nullptr) loaded = std::make_shared<const PackBasis>(PackBasis::load(basis));
     *out = new ballast_codec{Codec(shape_of(shape), preset == nullptr ? "fast-4" : preset,
-                                   model == nullptr ? "" : model)};
+                                   model == nullptr ? "" : model, std::move(loaded))};
   });
 }
 

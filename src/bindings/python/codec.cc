@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "ballast/codec.h"
+#include "ballast/pack.h"
 #include "bindings/python/arrays.h"
 #include "bindings/python/bindings.h"
 
@@ -69,6 +70,13 @@ std::span<std::byte> bytes_of(const py::buffer_info& info, const char* name) {
   return {static_cast<std::byte*>(info.ptr), static_cast<std::size_t>(info.size * info.itemsize)};
 }
 
+Codec codec_of(CacheShape shape, std::string_view preset, std::string_view model,
+               const std::string& basis) {
+  if (basis.empty()) return Codec(std::move(shape), preset, model);
+  auto loaded = std::make_shared<const PackBasis>(PackBasis::load(basis));
+  return Codec(std::move(shape), preset, model, std::move(loaded));
+}
+
 py::bytes encode(const Codec& self, py::handle kv, std::int64_t position) {
   const Layers layers = layers_of(self.shape(), kv, false);
   const std::size_t tokens = layers.keys.empty() ? 0 : layers.keys[0].tokens;
@@ -114,14 +122,15 @@ void add_codec(py::module_& m) {
                     "rotary_frequencies say\n"
                     "how keys turn; preset: 'fast-4', 'fast-3' or 'fast-2', keys in 4 bits and "
                     "values in 4, 3 or\n"
-                    "2; model: a name; chunks of another are refused.\n\n"
+                    "2; or 'pack-16' or 'pack-32', packed with a basis; model: a name; chunks of "
+                    "another are\n"
+                    "refused; basis: the file that `ballast calibrate` made of the model.\n\n"
                     "kv: an array (2, layers, tokens, heads, dim), keys before values, whose last "
                     "two dimensions\n"
                     "may be one; or keys and values as two arrays (layers, tokens, heads, dim), or "
                     "as two lists of\n"
                     "arrays (tokens, heads, dim). Arrays are read and written in place.")
-      .def(py::init<CacheShape, std::string_view, std::string_view>(), "shape"_a,
-           "preset"_a = "fast-4", "model"_a = "")
+      .def(py::init(&codec_of), "shape"_a, "preset"_a = "fast-4", "model"_a = "", "basis"_a = "")
       .def_property_readonly("shape", &Codec::shape)
       .def_property_readonly("preset", &Codec::preset)
       .def("bound", &Codec::bound, "tokens"_a,
