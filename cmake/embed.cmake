@@ -1,6 +1,7 @@
 # Writes OUTPUT, a C++ source with the bytes of files. TARGET_KIND=text: the one file INPUT, as the
 # function NAMESPACE::FUNCTION() that HEADER declares. TARGET_KIND=calibration: INPUT is a folder;
-# its *.scores, *.txt and packing/*.txt become what src/model/calibration_data.h declares.
+# its *.scores, *.txt and packing/*.txt, and those of held-out beside it, become what
+# src/model/calibration_data.h declares.
 function(hex_of file out)
   file(READ ${file} bytes HEX)
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
@@ -24,16 +25,19 @@ std::string_view ${FUNCTION}() {
 endif()
 
 set(source "#include <array>\n\n#include \"model/calibration_data.h\"\n\nnamespace ballast {\n")
-foreach(kind scores texts packing)
+foreach(kind scores texts packing held_out)
   if(kind STREQUAL scores)
     set(function built_in_calibrations)
     file(GLOB files ${INPUT}/*.scores)
   elseif(kind STREQUAL texts)
     set(function calibration_texts)
     file(GLOB files ${INPUT}/*.txt)
-  else()
+  elseif(kind STREQUAL packing)
     set(function packing_texts)
     file(GLOB files ${INPUT}/packing/*.txt)
+  else()
+    set(function held_out_texts)
+    file(GLOB files ${INPUT}/../held-out/*.txt)
   endif()
   list(LENGTH files count)
   set(number 0)

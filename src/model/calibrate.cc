@@ -13,6 +13,7 @@
 #include "gemm/matmul.h"
 #include "model/calibrate_pack.h"
 #include "model/calibration_data.h"
+#include "model/pack_loss.h"
 
 namespace ballast {
 namespace {
@@ -236,7 +237,11 @@ std::shared_ptr<const PackBasis> calibrate_packing(const Model& model, const Tok
     if (engine.prefill(sequence, tokens, prefill).empty()) return nullptr;
     done();
   }
-  return std::make_shared<PackBasis>(moments.fit());
+  auto out = std::make_shared<PackBasis>(moments.fit());
+  const auto told = [&](double part) { return tell(static_cast<std::size_t>(part * 100), 100); };
+  if (!measure_presets(model, tokenizer, *out, told)) return nullptr;
+  done();
+  return out;
 }
 
 }  // namespace
@@ -272,6 +277,7 @@ Calibrated calibrate(const Model& model, const Tokenizer& tokenizer,
   require(!options.packing || std::ranges::any_of(packed, &Piece::held_out),
           "{}: packing wants a text of {} tokens", name, 2 * kPiece);
   double all = static_cast<double>(packed.size()), done = 0;  // readings
+  if (options.packing) ++all;                                 // the presets' losses
   if (options.scores) all += 2 * static_cast<double>(scored.size());
   const Tell tell = [&](std::size_t read, std::size_t of) {
     return !options.progress ||

@@ -27,6 +27,8 @@ std::span<const BuiltInFile> built_in_calibrations();
 std::span<const BuiltInFile> calibration_texts();
 /// More languages and kinds, from data/calibration/packing: what packing is calibrated on besides.
 std::span<const BuiltInFile> packing_texts();
+/// Texts that nothing is calibrated on, from data/held-out.
+std::span<const BuiltInFile> held_out_texts();
 
 /// The tokens as what a user says, the last quarter as the answer, in the model's chat template
 /// where it has one. Packing must know its marks: they draw much attention.

@@ -48,6 +48,7 @@ TEST_F(Calibrate, SparesTheSecondReading) {
   for (std::size_t i = 0; i < 3; ++i) {  // less space, coarser steps
     EXPECT_EQ(basis->presets[i].divisor, 16u << i);
     EXPECT_GT(basis->presets[i].step, i == 0 ? 0.0f : basis->presets[i - 1].step);
+    EXPECT_GT(basis->presets[i].loss, i == 0 ? 0.0f : basis->presets[i - 1].loss);
   }
 }
 
