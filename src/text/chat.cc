@@ -217,9 +217,9 @@ std::string ChatTemplate::format(std::span<const ChatMessage> messages,
     return all;
   };
   const auto render = [&](jinja::Value said) {
-    const jinja::Budget budget(
+    const jinja::Budget budget = {
         kBudget + kBudgetPerByte * size + kBudgetPerTemplateByte * impl_->size,
-        kMemory + kMemoryPerByte * size);
+        kMemory + kMemoryPerByte * size};
     return jinja::render(*impl_->block, variables(std::move(said)), budget);
   };
   try {

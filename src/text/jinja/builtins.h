@@ -10,17 +10,14 @@
 namespace ballast::jinja {
 
 /// `input | name(arguments)`. Throws Error that names an unknown filter.
-Value apply_filter(const std::string& name, const Value& input, const Arguments& arguments,
-                   Budget& budget);
+Value apply_filter(const std::string& name, const Value& input, const Arguments& arguments);
 
 /// `input is name(arguments)`. Throws Error that names an unknown test.
-bool apply_test(const std::string& name, const Value& input, const Arguments& arguments,
-                Budget& budget);
+bool apply_test(const std::string& name, const Value& input, const Arguments& arguments);
 
 /// `object.name(arguments)` for strings, lists and dicts. Throws Error that names an unknown
 /// method.
-Value call_method(const Value& object, const std::string& name, const Arguments& arguments,
-                  Budget& budget);
+Value call_method(const Value& object, const std::string& name, const Arguments& arguments);
 
 /// The items of a list, which is shared, not copied.
 class Items {
@@ -41,17 +38,17 @@ class Items {
 
 /// The items that a loop over the value visits: items, keys or characters. Empty for undefined
 /// values.
-Items items_of(const Value& value, Budget& budget);
+Items items_of(const Value& value);
 
 /// `object.name`: a method or, if there is none, the member of a dict; undefined if there is
-/// neither. The method refers to `budget`. Throws Error if the object itself is undefined.
-Value attribute_of(const Value& object, const std::string& name, Budget& budget);
+/// neither. Throws Error if the object itself is undefined.
+Value attribute_of(const Value& object, const std::string& name);
 
 /// Whether a dict has a method of this name, which then hides a key in `dict.name`.
 bool is_dict_method(std::string_view name);
 
 /// True if `item in container`.
-bool contains(const Value& container, const Value& item, Budget& budget);
+bool contains(const Value& container, const Value& item);
 
 std::string_view expect_text(const Value& value, const char* who);
 /// Clamped to 64 bits.

@@ -12,10 +12,10 @@
 namespace ballast::jinja {
 namespace {
 
-using Filter = Value (*)(const Value&, const Arguments&, Budget&);
+using Filter = Value (*)(const Value&, const Arguments&);
 
-std::string made(std::string text, Budget& budget) {
-  budget.spend(text.size() + 1);
+std::string made(std::string text) {
+  spend(text.size() + 1);
   return text;
 }
 
@@ -33,7 +33,7 @@ Value truncate_real(double value) {
   return std::abs(value) < 1e38 ? Value(static_cast<Integer>(value)) : Value();
 }
 
-Value to_integer(const Value& input, const Arguments& arguments, Budget& budget) {
+Value to_integer(const Value& input, const Arguments& arguments) {
   const Value otherwise = arguments.get(0, "default", 0);
   const std::int64_t base = expect_integer(arguments.get(1, "base", 10), "int");
   require(base == 0 || (base >= 2 && base <= 36), "int: base is {}; expected 0 or 2 to 36", base);
@@ -42,7 +42,7 @@ Value to_integer(const Value& input, const Arguments& arguments, Budget& budget)
   if (input.is_number()) {
     value = input.real() ? truncate_real(*input.real()) : Value(*input.whole());
   } else if (input.string()) {
-    budget.spend(16 + input.string()->size());
+    spend(16 + input.string()->size());
     value = parse_integer(*input.string(), static_cast<int>(base));
     const auto real = value ? std::nullopt : parse_real(*input.string());
     if (real && std::isfinite(*real)) value = truncate_real(*real);
@@ -52,16 +52,16 @@ Value to_integer(const Value& input, const Arguments& arguments, Budget& budget)
   return *value;
 }
 
-Value to_real(const Value& input, const Arguments& arguments, Budget& budget) {
+Value to_real(const Value& input, const Arguments& arguments) {
   require(!input.is_undefined(), "float of an undefined value");
   if (input.is_number()) return input.as_real();
-  if (input.string()) budget.spend(16 + input.string()->size());
+  if (input.string()) spend(16 + input.string()->size());
   const auto value = input.string() ? parse_real(*input.string()) : std::nullopt;
   return value ? Value(*value) : arguments.get(0, "default", 0.0);
 }
 
 // Hugging Face's own: tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False).
-Value to_json_filter(const Value& input, const Arguments& arguments, Budget& budget) {
+Value to_json_filter(const Value& input, const Arguments& arguments) {
   JsonStyle style;
   for (const auto& [name, value] : arguments.named) {
     const bool known =
@@ -89,17 +89,17 @@ Value to_json_filter(const Value& input, const Arguments& arguments, Budget& bud
     style.item_separator = expect_text((*separators.list())[0], "tojson");
     style.key_separator = expect_text((*separators.list())[1], "tojson");
   }
-  return to_json(input, style, budget);
+  return to_json(input, style);
 }
 
-Value default_filter(const Value& input, const Arguments& arguments, Budget&) {
+Value default_filter(const Value& input, const Arguments& arguments) {
   const bool also_false = arguments.get(1, "boolean", false).truth();
   return input.is_undefined() || (also_false && !input.truth())
              ? arguments.get(0, "default_value", "")
              : input;
 }
 
-Value indent_filter(const Value& input, const Arguments& arguments, Budget& budget) {
+Value indent_filter(const Value& input, const Arguments& arguments) {
   const Value width = arguments.get(0, "width", 4);
   std::string spaces;
   if (width.string()) {
@@ -110,90 +110,75 @@ Value indent_filter(const Value& input, const Arguments& arguments, Budget& budg
     spaces.assign(static_cast<std::size_t>(count), ' ');
   }
   return indent(expect_text(input, "indent"), spaces, arguments.get(1, "first", false).truth(),
-                arguments.get(2, "blank", false).truth(), budget);
+                arguments.get(2, "blank", false).truth());
 }
 
 const std::map<std::string, Filter, std::less<>>& filters() {
   static const std::map<std::string, Filter, std::less<>> table = {
       {"capitalize",
-       [](const Value& v, const Arguments&, Budget& b) -> Value {
-         return made(capitalize(to_text(v, b)), b);
-       }},
-      {"count", [](const Value& v, const Arguments&, Budget&) -> Value { return length_of(v); }},
+       [](const Value& v, const Arguments&) -> Value { return made(capitalize(to_text(v))); }},
+      {"count", [](const Value& v, const Arguments&) -> Value { return length_of(v); }},
       {"d", default_filter},
       {"default", default_filter},
       {"dictsort", sort_dict},
       {"first",
-       [](const Value& v, const Arguments&, Budget& b) -> Value {
-         if (v.string()) return item_at(v, 0, b);
-         const Items items = items_of(v, b);
+       [](const Value& v, const Arguments&) -> Value {
+         if (v.string()) return item_at(v, 0);
+         const Items items = items_of(v);
          return items.empty() ? Value() : items[0];
        }},
       {"float", to_real},
       {"indent", indent_filter},
       {"int", to_integer},
-      {"items",
-       [](const Value& v, const Arguments&, Budget& b) -> Value { return pairs_of(v, b); }},
+      {"items", [](const Value& v, const Arguments&) -> Value { return pairs_of(v); }},
       {"join", join},
       {"last",
-       [](const Value& v, const Arguments&, Budget& b) -> Value {
-         if (v.string()) return item_at(v, -1, b);
-         const Items items = items_of(v, b);
+       [](const Value& v, const Arguments&) -> Value {
+         if (v.string()) return item_at(v, -1);
+         const Items items = items_of(v);
          return items.empty() ? Value() : items[items.size() - 1];
        }},
-      {"length", [](const Value& v, const Arguments&, Budget&) -> Value { return length_of(v); }},
-      {"list",
-       [](const Value& v, const Arguments&, Budget& b) -> Value { return items_of(v, b).list(); }},
+      {"length", [](const Value& v, const Arguments&) -> Value { return length_of(v); }},
+      {"list", [](const Value& v, const Arguments&) -> Value { return items_of(v).list(); }},
       {"lower",
-       [](const Value& v, const Arguments&, Budget& b) -> Value {
-         return made(to_lower(to_text(v, b)), b);
-       }},
+       [](const Value& v, const Arguments&) -> Value { return made(to_lower(to_text(v))); }},
       {"map", map_items},
       {"max", greatest},
       {"min", least},
-      {"reject",
-       [](const Value& v, const Arguments& a, Budget& b) { return choose(v, a, false, false, b); }},
-      {"rejectattr",
-       [](const Value& v, const Arguments& a, Budget& b) { return choose(v, a, false, true, b); }},
+      {"reject", [](const Value& v, const Arguments& a) { return choose(v, a, false, false); }},
+      {"rejectattr", [](const Value& v, const Arguments& a) { return choose(v, a, false, true); }},
       {"replace",
-       [](const Value& v, const Arguments& a, Budget& b) -> Value {
+       [](const Value& v, const Arguments& a) -> Value {
          const Value count = a.get(2, "count", None{});
-         return replace(to_text(v, b), to_text(a.get(0, "old"), b), to_text(a.get(1, "new"), b),
-                        count.is_none() ? -1 : expect_integer(count, "replace"), b);
+         return replace(to_text(v), to_text(a.get(0, "old")), to_text(a.get(1, "new")),
+                        count.is_none() ? -1 : expect_integer(count, "replace"));
        }},
       {"reverse",
-       [](const Value& v, const Arguments&, Budget& b) -> Value {
-         if (v.string()) return slice(v, None{}, None{}, -1, b);
-         const Items items = items_of(v, b);
+       [](const Value& v, const Arguments&) -> Value {
+         if (v.string()) return slice(v, None{}, None{}, -1);
+         const Items items = items_of(v);
          return List(items.all().rbegin(), items.all().rend());
        }},
-      {"safe", [](const Value& v, const Arguments&, Budget&) { return v; }},
-      {"select",
-       [](const Value& v, const Arguments& a, Budget& b) { return choose(v, a, true, false, b); }},
-      {"selectattr",
-       [](const Value& v, const Arguments& a, Budget& b) { return choose(v, a, true, true, b); }},
+      {"safe", [](const Value& v, const Arguments&) { return v; }},
+      {"select", [](const Value& v, const Arguments& a) { return choose(v, a, true, false); }},
+      {"selectattr", [](const Value& v, const Arguments& a) { return choose(v, a, true, true); }},
       {"sort", sort_items},
-      {"string",
-       [](const Value& v, const Arguments&, Budget& b) -> Value { return to_text(v, b); }},
+      {"string", [](const Value& v, const Arguments&) -> Value { return to_text(v); }},
       {"title",
-       [](const Value& v, const Arguments&, Budget& b) -> Value {
-         return made(title_filter(to_text(v, b)), b);
-       }},
+       [](const Value& v, const Arguments&) -> Value { return made(title_filter(to_text(v))); }},
       {"tojson", to_json_filter},
       {"trim",
-       [](const Value& v, const Arguments& a, Budget& b) -> Value {
-         const std::string text = to_text(v, b);
+       [](const Value& v, const Arguments& a) -> Value {
+         const std::string text = to_text(v);
          const Value set = a.get(0, "chars", None{});
-         if (set.string()) b.spend(8 * set.string()->size());  // it is sorted
+         if (set.string()) spend(8 * set.string()->size());  // it is sorted
          return std::string(strip(
              text, set.string() ? std::optional<std::string_view>(*set.string()) : std::nullopt,
              true, true));
        }},
       {"unique", unique},
       {"upper",
-       [](const Value& v, const Arguments&, Budget& b) -> Value {
-         return made(to_upper(to_text(v, b)), b);
-       }},
+       [](const Value& v, const Arguments&) -> Value { return made(to_upper(to_text(v))); }},
   };
   return table;
 }
@@ -211,14 +196,13 @@ std::int64_t expect_integer(const Value& value, const char* who) {
   return clamp_to_64(*whole);
 }
 
-Value apply_filter(const std::string& name, const Value& input, const Arguments& arguments,
-                   Budget& budget) {
+Value apply_filter(const std::string& name, const Value& input, const Arguments& arguments) {
   const auto found = filters().find(name);
   require(found != filters().end(), ErrorCode::unsupported, "the filter '{}' is not supported",
           name.substr(0, 60));
-  budget.spend_on(input);
-  budget.spend_on(arguments);
-  return found->second(input, arguments, budget);
+  spend_on(input);
+  spend_on(arguments);
+  return found->second(input, arguments);
 }
 
 }  // namespace ballast::jinja

@@ -27,8 +27,7 @@ class LineError : public Error {
 
 class Interpreter {
  public:
-  Interpreter(const Dict& variables, Budget& budget)
-      : budget_(budget), scope_(std::make_shared<Scope>()) {
+  Interpreter(const Dict& variables) : scope_(std::make_shared<Scope>()) {
     add_globals();
     for (const auto& [name, value] : variables.items) scope_->names[*name.string()] = value;
     scope_ = std::make_shared<Scope>(Scope{{}, scope_, false});
@@ -72,7 +71,7 @@ class Interpreter {
    public:
     explicit NewScope(Interpreter& in) : NewScope(in, in.scope_) {}
     NewScope(Interpreter& in, const ScopePtr& outer) : in_(in), before_(in.scope_) {
-      in.budget_.spend(16);
+      spend(16);
       in_.scope_ = std::make_shared<Scope>(Scope{{}, outer, false});
     }
     ~NewScope() { in_.scope_ = before_; }
@@ -88,7 +87,7 @@ class Interpreter {
     globals["namespace"] = Function([this](const Arguments& a) { return dict(a, true); });
     globals["dict"] = Function([this](const Arguments& a) { return dict(a, false); });
     globals["joiner"] = Function([this](const Arguments& a) -> Value {
-      budget_.spend(64);
+      spend(64);
       const Value between = a.get(0, "sep", ", ");
       const auto used = std::make_shared<bool>(false);
       return {Function([between, used](const Arguments&) {
@@ -97,20 +96,20 @@ class Interpreter {
               between};
     });
     globals["raise_exception"] = Function([this](const Arguments& a) -> Value {
-      std::string message = to_text(a.get(0, "message"), budget_);
+      std::string message = to_text(a.get(0, "message"));
       for (char& c : message) c = c == '\n' ? ' ' : c;
       fail("the template refuses: {}", first_characters(message, 500));
     });
     globals["strftime_now"] = Function([this](const Arguments& a) -> Value {
-      const std::string format = to_text(a.get(0, "format"), budget_);
+      const std::string format = to_text(a.get(0, "format"));
       require(format.size() <= 64, "strftime_now: a format of {} bytes", format.size());
-      budget_.spend(64 + 64 * format.size());
+      spend(64 + 64 * format.size());
       const std::time_t now = std::time(nullptr);
       std::tm local{};
       localtime_r(&now, &local);
       std::array<char, 4096> text{};
       const std::size_t size = std::strftime(text.data(), text.size(), format.c_str(), &local);
-      budget_.spend(size);
+      spend(size);
       return std::string(text.data(), size);
     });
   }
@@ -129,7 +128,7 @@ class Interpreter {
     List list;
     for (std::int64_t i = first; step > 0 ? i < last : i > last;) {
       require(list.size() < kLongestRange, "range of more than {} numbers", kLongestRange);
-      budget_.spend(16);
+      spend(16);
       list.emplace_back(i);
       if (__builtin_add_overflow(i, step, &i)) break;
     }
@@ -140,17 +139,17 @@ class Interpreter {
     Dict out;
     const Value given = arguments.get(0, "", List{});
     if (given.dict() && !given.name_space()) {
-      budget_.spend(32 * given.dict()->items.size());
+      spend(32 * given.dict()->items.size());
       out.items = given.dict()->items;
     } else {
-      for (const Value& pair : items_of(given, budget_)) {
-        const Items parts = items_of(pair, budget_);
+      for (const Value& pair : items_of(given)) {
+        const Items parts = items_of(pair);
         require(parts.size() == 2, "dict: an item of {} parts; expected pairs", parts.size());
-        out.set(parts[0], parts[1], budget_);
+        out.set(parts[0], parts[1]);
       }
     }
     out.is_namespace = is_namespace;
-    for (const auto& [name, value] : arguments.named) out.set(name, value, budget_);
+    for (const auto& [name, value] : arguments.named) out.set(name, value);
     return out;
   }
 
@@ -173,13 +172,13 @@ class Interpreter {
 
   Flow execute(const Statement& statement) {
     const Level level(level_);
-    budget_.spend(1);
+    spend(1);
     switch (statement.kind) {
       case Statement::Kind::text:
         write(statement.name);
         break;
       case Statement::Kind::print:
-        write(to_text(filtered(statement), budget_));
+        write(to_text(filtered(statement)));
         break;
       case Statement::Kind::if_:
         return execute_if(statement);
@@ -196,7 +195,7 @@ class Interpreter {
         variable(statement.name) = macro_of(statement);
         break;
       case Statement::Kind::call:
-        write(to_text(call(*statement.value, {{"caller", macro_of(statement)}}), budget_));
+        write(to_text(call(*statement.value, {{"caller", macro_of(statement)}})));
         break;
       case Statement::Kind::with:
         return execute_with(statement);
@@ -209,7 +208,7 @@ class Interpreter {
   }
 
   void write(std::string_view text) {
-    budget_.spend(text.size());
+    spend(text.size());
     out_ += text;
   }
 
@@ -243,27 +242,27 @@ class Interpreter {
   // The variable of this name in the current scope, new if there is none.
   Value& variable(const std::string& name) {
     const auto [found, is_new] = scope_->names.try_emplace(name);
-    budget_.spend((is_new ? 16 : 4) + name.size() / 4);
+    spend((is_new ? 16 : 4) + name.size() / 4);
     if (is_new && scope_->is_kept) spend_on_kept(name);
     return found->second;
   }
 
   // The memory of names is not counted, so that those that stay until the end cost steps for it.
-  void spend_on_kept(const std::string& name) { budget_.spend(64 + name.size()); }
+  void spend_on_kept(const std::string& name) { spend(64 + name.size()); }
 
   void assign(const Target& target, const Value& value) {
     if (!target.name.empty()) {
       variable(target.name) = value;
       return;
     }
-    const Items parts = items_of(value, budget_);
+    const Items parts = items_of(value);
     require(parts.size() == target.parts.size(), "{} values for {} names", parts.size(),
             target.parts.size());
     for (std::size_t i = 0; i < parts.size(); ++i) assign(target.parts[i], parts[i]);
   }
 
   void execute_for(const Statement& statement, const Value& value, std::int64_t depth) {
-    Items items = items_of(value, budget_);
+    Items items = items_of(value);
     if (const auto& condition = statement.conditions[0]) {
       const NewScope scope(*this);
       List chosen;
@@ -307,7 +306,7 @@ class Interpreter {
       const auto last = of_last.lock();
       require(last != nullptr, "loop.changed after its loop");
       const Value now = arguments.positional;
-      const bool same = equal(*last, now, budget_);
+      const bool same = equal(*last, now);
       *last = now;
       return !same;
     });
@@ -316,7 +315,7 @@ class Interpreter {
   Value loop_variable(const Dict& common, const Items& items, std::size_t i) {
     const auto index = static_cast<std::int64_t>(i);
     const auto size = static_cast<std::int64_t>(items.size());
-    budget_.spend(48);
+    spend(48);
     Dict loop = common;
     const std::array<Value, 10> values = {index,
                                           index + 1,
@@ -346,7 +345,7 @@ class Interpreter {
     require(target.name_space() != nullptr, "'{}' is {}; only a namespace has members to set",
             statement.targets[0].name, target.type_name());
     require(!value.has_namespace(), "a namespace cannot be nested in a namespace");
-    target.name_space()->set(statement.targets[1].name, value, budget_);
+    target.name_space()->set(statement.targets[1].name, value);
   }
 
   Flow execute_with(const Statement& statement) {
@@ -359,7 +358,7 @@ class Interpreter {
 
   // Keeps a scope that a function refers to until the end.
   void close_over(const ScopePtr& scope) {
-    budget_.spend(64);
+    spend(64);
     for (Scope* kept = scope.get(); kept && !kept->is_kept; kept = kept->outer.get()) {
       kept->is_kept = true;
       for (const auto& [name, value] : kept->names) spend_on_kept(name);
@@ -403,7 +402,7 @@ class Interpreter {
     Dict rest;
     if (macro.uses_caller) variable("caller") = Value();
     for (const auto& [name, value] : arguments.named) {
-      budget_.spend(macro.parameters.size() / 4 + 1);
+      spend(macro.parameters.size() / 4 + 1);
       const auto parameter = std::ranges::find(macro.parameters, name, &Parameter::name);
       const auto place = static_cast<std::size_t>(parameter - macro.parameters.begin());
       const bool is_parameter = parameter != macro.parameters.end() && place >= given;
@@ -412,7 +411,7 @@ class Interpreter {
       } else {
         require(macro.uses_kwargs, "macro '{}' takes no argument '{}'", macro.name,
                 name.substr(0, 60));
-        rest.set(name, value, budget_);
+        rest.set(name, value);
       }
     }
     if (macro.uses_kwargs) variable("kwargs") = std::move(rest);
@@ -424,7 +423,7 @@ class Interpreter {
     std::size_t read = 0;  // bytes, each scope's table as 4 beside the name
     for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->outer.get()) {
       read += 4 + name.size();
-      budget_.spend(read / 16);
+      spend(read / 16);
       read %= 16;
       if (const auto found = scope->names.find(name); found != scope->names.end()) {
         return found->second;
@@ -439,7 +438,7 @@ class Interpreter {
 
   Value evaluate(const Expression& e) {
     const Level level(level_);
-    budget_.spend(1);
+    spend(1);
     switch (e.kind) {
       case Expression::Kind::literal:
         return e.value;
@@ -463,18 +462,18 @@ class Interpreter {
         if (evaluate(*e.children[0]).truth()) return evaluate(*e.children[1]);
         return e.children[2] ? evaluate(*e.children[2]) : Value();
       case Expression::Kind::attribute:
-        return attribute_of(evaluate(*e.children[0]), e.name, budget_);
+        return attribute_of(evaluate(*e.children[0]), e.name);
       case Expression::Kind::item:
-        return item_at(evaluate(*e.children[0]), evaluate(*e.children[1]), budget_);
+        return item_at(evaluate(*e.children[0]), evaluate(*e.children[1]));
       case Expression::Kind::slice:
         return slice(evaluate(*e.children[0]), optional(e.children[1]), optional(e.children[2]),
-                     optional(e.children[3]), budget_);
+                     optional(e.children[3]));
       case Expression::Kind::call:
         return call(e);
       case Expression::Kind::filter:
-        return apply_filter(e.name, evaluate(*e.children[0]), arguments_of(e), budget_);
+        return apply_filter(e.name, evaluate(*e.children[0]), arguments_of(e));
       case Expression::Kind::test:
-        return apply_test(e.name, evaluate(*e.children[0]), arguments_of(e), budget_);
+        return apply_test(e.name, evaluate(*e.children[0]), arguments_of(e));
       case Expression::Kind::spread:
         break;  // arguments_of() takes it apart
     }
@@ -483,7 +482,7 @@ class Interpreter {
 
   List make_list(const Expression& e) {
     List list;
-    budget_.spend(16 * e.children.size());
+    spend(16 * e.children.size());
     for (const auto& child : e.children) list.push_back(evaluate(*child));
     return list;
   }
@@ -492,7 +491,7 @@ class Interpreter {
     Dict dict;
     for (std::size_t i = 0; i + 1 < e.children.size(); i += 2) {
       const Value key = evaluate(*e.children[i]);
-      dict.set(key, evaluate(*e.children[i + 1]), budget_);
+      dict.set(key, evaluate(*e.children[i + 1]));
     }
     return dict;
   }
@@ -510,7 +509,7 @@ class Interpreter {
     if (e.name == "or" && left.truth()) return left;
     const Value right = evaluate(*e.children[1]);
     if (e.name == "and" || e.name == "or") return right;
-    return apply_operator(e.name, left, right, budget_);
+    return apply_operator(e.name, left, right);
   }
 
   // a < b < c: a < b and b < c.
@@ -518,7 +517,7 @@ class Interpreter {
     Value left = evaluate(*e.children[0]);
     for (std::size_t i = 0; i < e.operators.size(); ++i) {
       Value right = evaluate(*e.children[i + 1]);
-      if (!apply_operator(e.operators[i], left, right, budget_).truth()) return false;
+      if (!apply_operator(e.operators[i], left, right).truth()) return false;
       left = std::move(right);
     }
     return true;
@@ -530,7 +529,7 @@ class Interpreter {
     for (std::size_t i = 1; i < e.children.size(); ++i) {
       const Expression& child = *e.children[i];
       if (child.kind == Expression::Kind::spread) {
-        const Items items = items_of(evaluate(*child.children[0]), budget_);
+        const Items items = items_of(evaluate(*child.children[0]));
         arguments.positional.insert(arguments.positional.end(), items.begin(), items.end());
       } else {
         arguments.positional.push_back(evaluate(child));
@@ -545,7 +544,7 @@ class Interpreter {
       require(value.dict() && !value.name_space(), "** needs a dict, not {}", value.type_name());
       for (const auto& [key, item] : value.dict()->items) {
         const std::string_view text = expect_text(key, "**");
-        budget_.spend(32 + text.size());
+        spend(32 + text.size());
         arguments.named.emplace_back(text, item);
       }
     }
@@ -563,10 +562,10 @@ class Interpreter {
     Value function;
     if (callee.kind == Expression::Kind::attribute) {
       const Value object = evaluate(*callee.children[0]);
-      const Value* entry = object.dict() ? object.dict()->find(callee.name, budget_) : nullptr;
+      const Value* entry = object.dict() ? object.dict()->find(callee.name) : nullptr;
       const bool is_method = object.dict() && !object.name_space() && is_dict_method(callee.name);
       if (entry == nullptr || is_method || !entry->function()) {
-        return call_method(object, callee.name, arguments(), budget_);
+        return call_method(object, callee.name, arguments());
       }
       function = *entry;
     } else {
@@ -579,7 +578,6 @@ class Interpreter {
 
   const std::array<Value, 10> loop_names_ = {"index0", "index",  "revindex0", "revindex", "first",
                                              "last",   "length", "previtem",  "nextitem", "cycle"};
-  Budget& budget_;
   ScopePtr scope_;
   std::vector<ScopePtr> closed_over_;
   Value written_;  ///< the text that the filters of a block are applied to
@@ -589,9 +587,9 @@ class Interpreter {
 
 }  // namespace
 
-std::string render(const Block& block, const Dict& variables, Budget budget) {
-  const ValueMemory memory(budget.memory());
-  return Interpreter(variables, budget).run(block);
+std::string render(const Block& block, const Dict& variables, const Budget& budget) {
+  const Meter meter(budget);
+  return Interpreter(variables).run(block);
 }
 
 }  // namespace ballast::jinja

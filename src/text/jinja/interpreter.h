@@ -8,8 +8,7 @@
 
 namespace ballast::jinja {
 
-/// What the template writes, given these variables. `budget` bounds the bytes it makes and the
-/// steps it takes. Throws Error that names the line.
-std::string render(const Block& block, const Dict& variables, Budget budget);
+/// What the template writes, given these variables. Throws Error that names the line.
+std::string render(const Block& block, const Dict& variables, const Budget& budget);
 
 }  // namespace ballast::jinja

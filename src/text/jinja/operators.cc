@@ -64,27 +64,27 @@ Value real_result(const std::string& op, double a, double b) {
   return power;
 }
 
-Value power(Integer base, Integer exponent, Budget& budget) {
+Value power(Integer base, Integer exponent) {
   if (exponent < 0) {
     return real_result("**", static_cast<double>(base), static_cast<double>(exponent));
   }
   if (base >= -1 && base <= 1) return exponent == 0 ? 1 : exponent % 2 == 0 ? base * base : base;
   Integer result = 1;
   for (Integer i = 0; i < exponent; ++i) {
-    budget.spend(1);
+    spend(1);
     result = integer_result("*", result, base);
   }
   return result;
 }
 
-Value repeat(const Value& value, Integer count, Budget& budget) {
+Value repeat(const Value& value, Integer count) {
   const auto times = static_cast<std::uint64_t>(std::max<std::int64_t>(clamp_to_64(count), 0));
   const std::size_t size = value.string() ? value.string()->size() : 16 * value.list()->size();
   const std::size_t bytes = value.string() ? size : sizeof(Value) * value.list()->size();
   require(size == 0 || times <= (std::uint64_t{1} << 40) / size, "repeating {} times is too much",
           times);
-  budget.spend(size * times + 1);
-  ValueMemory::expect_room(bytes * times);
+  spend(size * times + 1);
+  expect_room(bytes * times);
   std::string text;
   List list;
   value.string() ? text.reserve(bytes * times) : list.reserve(value.list()->size() * times);
@@ -100,19 +100,19 @@ Value repeat(const Value& value, Integer count, Budget& budget) {
 }
 
 // The characters at begin, begin + stride and so on, `count` of them.
-Value slice_text(std::string_view text, std::int64_t begin, std::int64_t stride, std::int64_t count,
-                 Budget& budget) {
+Value slice_text(std::string_view text, std::int64_t begin, std::int64_t stride,
+                 std::int64_t count) {
   if (count == 0) return "";
   const std::int64_t first = std::min(begin, begin + (count - 1) * stride);
   text.remove_prefix(first_characters(text, static_cast<std::size_t>(first)).size());
   if (stride == 1) {
     text = first_characters(text, static_cast<std::size_t>(count));
-    budget.spend(text.size());
+    spend(text.size());
     return std::string(text);
   }
   std::vector<std::string_view> chosen;  // in the order of the text
   for (std::int64_t i = 0; i < count; ++i) {
-    budget.spend(16);
+    spend(16);
     chosen.push_back(first_characters(text, 1));
     if (i + 1 == count) break;
     text.remove_prefix(first_characters(text, static_cast<std::size_t>(std::abs(stride))).size());
@@ -123,42 +123,42 @@ Value slice_text(std::string_view text, std::int64_t begin, std::int64_t stride,
   return out;
 }
 
-Value arithmetic(const std::string& op, const Value& left, const Value& right, Budget& budget) {
+Value arithmetic(const std::string& op, const Value& left, const Value& right) {
   const auto a = left.whole(), b = right.whole();
-  if (a && b && op == "**") return power(*a, *b, budget);
+  if (a && b && op == "**") return power(*a, *b);
   if (a && b && op != "/") return integer_result(op, *a, *b);
   if (left.is_number() && right.is_number()) {
-    if (op == "%" || op == "//") budget.spend(64);  // of reals, one bit of the quotient at a time
+    if (op == "%" || op == "//") spend(64);  // of reals, one bit of the quotient at a time
     return real_result(op, left.as_real(), right.as_real());
   }
   if (op == "+" && left.string() && right.string()) {
-    budget.spend(left.string()->size() + right.string()->size());
+    spend(left.string()->size() + right.string()->size());
     return *left.string() + *right.string();
   }
   if (op == "+" && left.list() && right.list() && left.is_tuple() == right.is_tuple()) {
-    budget.spend(16 * (left.list()->size() + right.list()->size()));
+    spend(16 * (left.list()->size() + right.list()->size()));
     List list = *left.list();
     list.insert(list.end(), right.list()->begin(), right.list()->end());
     return left.is_tuple() ? Value::tuple(std::move(list)) : Value(std::move(list));
   }
-  if (op == "*" && (left.string() || left.list()) && b) return repeat(left, *b, budget);
-  if (op == "*" && (right.string() || right.list()) && a) return repeat(right, *a, budget);
+  if (op == "*" && (left.string() || left.list()) && b) return repeat(left, *b);
+  if (op == "*" && (right.string() || right.list()) && a) return repeat(right, *a);
   cannot(op, left, right);
 }
 
 }  // namespace
 
-Value apply_operator(const std::string& op, const Value& left, const Value& right, Budget& budget) {
-  if (op == "==") return equal(left, right, budget);
-  if (op == "!=") return !equal(left, right, budget);
-  if (op == "<") return less(left, right, budget);
-  if (op == ">") return less(right, left, budget);
-  if (op == "<=") return !less(right, left, budget);
-  if (op == ">=") return !less(left, right, budget);
-  if (op == "in") return contains(right, left, budget);
-  if (op == "not in") return !contains(right, left, budget);
-  if (op == "~") return to_text(left, budget) + to_text(right, budget);
-  return arithmetic(op, left, right, budget);
+Value apply_operator(const std::string& op, const Value& left, const Value& right) {
+  if (op == "==") return equal(left, right);
+  if (op == "!=") return !equal(left, right);
+  if (op == "<") return less(left, right);
+  if (op == ">") return less(right, left);
+  if (op == "<=") return !less(right, left);
+  if (op == ">=") return !less(left, right);
+  if (op == "in") return contains(right, left);
+  if (op == "not in") return !contains(right, left);
+  if (op == "~") return to_text(left) + to_text(right);
+  return arithmetic(op, left, right);
 }
 
 Value negate(const Value& value) {
@@ -167,14 +167,14 @@ Value negate(const Value& value) {
   return -value.as_real();
 }
 
-Value item_at(const Value& object, const Value& index, Budget& budget) {
-  budget.spend_on(object);
+Value item_at(const Value& object, const Value& index) {
+  spend_on(object);
   require(!object.is_undefined(), "'{}' of an undefined value",
           index.string() ? index.string()->substr(0, 60) : "an item");
-  if (object.dict() && !object.name_space() && is_key(index, budget)) {
-    if (const Value* found = object.dict()->find_key(index, budget)) return *found;
+  if (object.dict() && !object.name_space() && is_key(index)) {
+    if (const Value* found = object.dict()->find_key(index)) return *found;
   }
-  if (index.string()) return attribute_of(object, *index.string(), budget);
+  if (index.string()) return attribute_of(object, *index.string());
   if (!index.whole() || object.dict()) return {};
   Integer i = *index.whole();
   if (const std::string* text = object.string()) {
@@ -191,10 +191,9 @@ Value item_at(const Value& object, const Value& index, Budget& budget) {
   return inside ? (*object.list())[static_cast<std::size_t>(i)] : Value();
 }
 
-Value slice(const Value& object, const Value& first, const Value& last, const Value& step,
-            Budget& budget) {
+Value slice(const Value& object, const Value& first, const Value& last, const Value& step) {
   require(object.list() || object.string(), "{} cannot be sliced", object.type_name());
-  budget.spend_on(object);
+  spend_on(object);
   const std::string* text = object.string();
   const auto size =
       static_cast<std::int64_t>(text ? count_characters(*text) : object.list()->size());
@@ -218,8 +217,8 @@ Value slice(const Value& object, const Value& first, const Value& last, const Va
   const std::int64_t stride = std::clamp(by, -size - 1, size + 1);
   const std::int64_t way = by > 0 ? end - begin : begin - end;
   const std::int64_t count = way <= 0 ? 0 : (way - 1) / std::abs(stride) + 1;
-  if (text) return slice_text(*text, begin, stride, count, budget);
-  budget.spend(static_cast<std::uint64_t>(count));
+  if (text) return slice_text(*text, begin, stride, count);
+  spend(static_cast<std::uint64_t>(count));
   List chosen;
   chosen.reserve(static_cast<std::size_t>(count));
   for (std::int64_t k = 0; k < count; ++k) {

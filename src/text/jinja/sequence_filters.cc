@@ -11,30 +11,30 @@
 namespace ballast::jinja {
 namespace {
 
-std::string made(std::string text, Budget& budget) {
-  budget.spend(text.size() + 1);
+std::string made(std::string text) {
+  spend(text.size() + 1);
   return text;
 }
 
 // An attribute as filters name it: "a.0.b" reaches into items of items, an integer is an index.
-Value attribute_path(Value value, const Value& attribute, const char* who, Budget& budget) {
-  if (attribute.integer()) return item_at(value, attribute, budget);
+Value attribute_path(Value value, const Value& attribute, const char* who) {
+  if (attribute.integer()) return item_at(value, attribute);
   std::string_view path = expect_text(attribute, who);
   while (true) {
     const std::size_t dot = path.find('.');
     const std::string part(path.substr(0, dot));
-    budget.spend(part.size() + 1);
+    spend(part.size() + 1);
     const bool is_index = is_kind(part, "isdigit").value_or(false);
     const auto index = is_index ? parse_integer(part, 10) : std::nullopt;
-    value = item_at(value, index.value_or(Value(part)), budget);
+    value = item_at(value, index.value_or(Value(part)));
     if (dot == std::string_view::npos || value.is_undefined()) return value;
     path.remove_prefix(dot + 1);
   }
 }
 
 // What sort, min, max and unique compare: without case, unless it is asked for.
-Value comparable(const Value& value, bool by_case, Budget& budget) {
-  return value.string() && !by_case ? Value(to_lower(made(*value.string(), budget))) : value;
+Value comparable(const Value& value, bool by_case) {
+  return value.string() && !by_case ? Value(to_lower(made(*value.string()))) : value;
 }
 
 Arguments behind(const Arguments& arguments, std::size_t used) {
@@ -47,28 +47,27 @@ Arguments behind(const Arguments& arguments, std::size_t used) {
 }
 
 // Items by their keys, in ascending order or in descending.
-List sorted(std::vector<std::pair<Value, Value>> keyed, bool reverse, Budget& budget) {
+List sorted(std::vector<std::pair<Value, Value>> keyed, bool reverse) {
   // Comparing may fail, so it must do so before the sort relies on an order.
-  for (const auto& [key, item] : keyed) less(keyed[0].first, key, budget);
+  for (const auto& [key, item] : keyed) less(keyed[0].first, key);
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    return reverse ? less(b.first, a.first, budget) : less(a.first, b.first, budget);
+    return reverse ? less(b.first, a.first) : less(a.first, b.first);
   });
   List items;
   for (auto& [key, item] : keyed) items.push_back(std::move(item));
   return items;
 }
 
-Value extreme(const Value& input, const Arguments& arguments, bool greatest, Budget& budget) {
+Value extreme(const Value& input, const Arguments& arguments, bool greatest) {
   const bool by_case = arguments.get(0, "case_sensitive", false).truth();
   const Value attribute = arguments.get(1, "attribute", None{});
   Value best, best_key;
   bool first = true;
-  for (const Value& item : items_of(input, budget)) {
+  for (const Value& item : items_of(input)) {
     const Value subject =
-        attribute.is_none() ? item : attribute_path(item, attribute, "min and max", budget);
-    const Value key = comparable(subject, by_case, budget);
-    if (!std::exchange(first, false) &&
-        !(greatest ? less(best_key, key, budget) : less(key, best_key, budget))) {
+        attribute.is_none() ? item : attribute_path(item, attribute, "min and max");
+    const Value key = comparable(subject, by_case);
+    if (!std::exchange(first, false) && !(greatest ? less(best_key, key) : less(key, best_key))) {
       continue;
     }
     best = item;
@@ -79,37 +78,35 @@ Value extreme(const Value& input, const Arguments& arguments, bool greatest, Bud
 
 }  // namespace
 
-List pairs_of(const Value& value, Budget& budget) {
+List pairs_of(const Value& value) {
   List out;
   if (value.is_undefined()) return out;
   require(value.dict() != nullptr, "items needs a dict, not {}", value.type_name());
   for (const auto& [key, item] : value.dict()->items) {
-    budget.spend(32);
+    spend(32);
     out.push_back(Value::tuple({key, item}));
   }
   return out;
 }
 
 // select, reject, selectattr, rejectattr: (attribute,) test, arguments of the test.
-Value choose(const Value& input, const Arguments& arguments, bool keep, bool by_attribute,
-             Budget& budget) {
+Value choose(const Value& input, const Arguments& arguments, bool keep, bool by_attribute) {
   if (!input.truth()) return List{};
   const Value attribute = by_attribute ? arguments.get(0, "attribute") : Value();
   const Value test = arguments.get(by_attribute ? 1 : 0, "test");
   const Arguments rest = behind(arguments, by_attribute ? 2 : 1);
   List out;
-  for (const Value& item : items_of(input, budget)) {
-    const Value subject =
-        by_attribute ? attribute_path(item, attribute, "selectattr", budget) : item;
-    const bool holds = test.is_undefined() ? subject.truth()
-                                           : apply_test(std::string(expect_text(test, "select")),
-                                                        subject, rest, budget);
+  for (const Value& item : items_of(input)) {
+    const Value subject = by_attribute ? attribute_path(item, attribute, "selectattr") : item;
+    const bool holds = test.is_undefined()
+                           ? subject.truth()
+                           : apply_test(std::string(expect_text(test, "select")), subject, rest);
     if (holds == keep) out.push_back(item);
   }
   return out;
 }
 
-Value map_items(const Value& input, const Arguments& arguments, Budget& budget) {
+Value map_items(const Value& input, const Arguments& arguments) {
   if (!input.truth()) return List{};
   Value attribute, otherwise;
   for (const auto& [name, value] : arguments.named) {
@@ -118,50 +115,49 @@ Value map_items(const Value& input, const Arguments& arguments, Budget& budget) 
   }
   const Arguments rest = behind(arguments, 1);
   List out;
-  for (const Value& item : items_of(input, budget)) {
+  for (const Value& item : items_of(input)) {
     if (arguments.positional.empty() && !attribute.is_undefined()) {
-      const Value found = attribute_path(item, attribute, "map", budget);
+      const Value found = attribute_path(item, attribute, "map");
       out.push_back(found.is_undefined() ? otherwise : found);
     } else {
       const Value filter = arguments.get(0, "filter");
-      out.push_back(apply_filter(std::string(expect_text(filter, "map")), item, rest, budget));
+      out.push_back(apply_filter(std::string(expect_text(filter, "map")), item, rest));
     }
   }
   return out;
 }
 
-Value join(const Value& input, const Arguments& arguments, Budget& budget) {
-  const std::string between = to_text(arguments.get(0, "d", ""), budget);
+Value join(const Value& input, const Arguments& arguments) {
+  const std::string between = to_text(arguments.get(0, "d", ""));
   const Value attribute = arguments.get(1, "attribute", None{});
   std::string out;
   bool first = true;
-  for (const Value& item : items_of(input, budget)) {
-    if (!std::exchange(first, false)) out += made(between, budget);
-    out += to_text(attribute.is_none() ? item : attribute_path(item, attribute, "join", budget),
-                   budget);
+  for (const Value& item : items_of(input)) {
+    if (!std::exchange(first, false)) out += made(between);
+    out += to_text(attribute.is_none() ? item : attribute_path(item, attribute, "join"));
   }
   return out;
 }
 
-Value sort_items(const Value& input, const Arguments& arguments, Budget& budget) {
+Value sort_items(const Value& input, const Arguments& arguments) {
   const bool by_case = arguments.get(1, "case_sensitive", false).truth();
   const Value attribute = arguments.get(2, "attribute", None{});
   List attributes;  // "a,b" sorts by a, then by b
-  if (attribute.string()) attributes = split(*attribute.string(), ",", -1, budget);
+  if (attribute.string()) attributes = split(*attribute.string(), ",", -1);
   if (attribute.integer()) attributes = {attribute};
   std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& item : items_of(input, budget)) {
+  for (const Value& item : items_of(input)) {
     List key;
     for (const Value& each : attributes) {
-      key.push_back(comparable(attribute_path(item, each, "sort", budget), by_case, budget));
+      key.push_back(comparable(attribute_path(item, each, "sort"), by_case));
     }
-    keyed.emplace_back(
-        attribute.is_none() ? comparable(item, by_case, budget) : Value(std::move(key)), item);
+    keyed.emplace_back(attribute.is_none() ? comparable(item, by_case) : Value(std::move(key)),
+                       item);
   }
-  return sorted(std::move(keyed), arguments.get(0, "reverse", false).truth(), budget);
+  return sorted(std::move(keyed), arguments.get(0, "reverse", false).truth());
 }
 
-Value sort_dict(const Value& input, const Arguments& arguments, Budget& budget) {
+Value sort_dict(const Value& input, const Arguments& arguments) {
   const bool by_case = arguments.get(0, "case_sensitive", false).truth();
   const Value by = arguments.get(1, "by", "key");
   require(by.string() && (*by.string() == "key" || *by.string() == "value"),
@@ -169,22 +165,21 @@ Value sort_dict(const Value& input, const Arguments& arguments, Budget& budget) 
   require(!input.is_undefined(), "dictsort of an undefined value");
   const std::size_t place = *by.string() == "key" ? 0 : 1;
   std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& pair : pairs_of(input, budget)) {
-    keyed.emplace_back(comparable((*pair.list())[place], by_case, budget), pair);
+  for (const Value& pair : pairs_of(input)) {
+    keyed.emplace_back(comparable((*pair.list())[place], by_case), pair);
   }
-  return sorted(std::move(keyed), arguments.get(2, "reverse", false).truth(), budget);
+  return sorted(std::move(keyed), arguments.get(2, "reverse", false).truth());
 }
 
-Value unique(const Value& input, const Arguments& arguments, Budget& budget) {
+Value unique(const Value& input, const Arguments& arguments) {
   const bool by_case = arguments.get(0, "case_sensitive", false).truth();
   const Value attribute = arguments.get(1, "attribute", None{});
   List seen, out;
-  for (const Value& item : items_of(input, budget)) {
-    const Value subject =
-        attribute.is_none() ? item : attribute_path(item, attribute, "unique", budget);
-    const Value key = comparable(subject, by_case, budget);
-    require(is_key(key, budget), "unique: {} cannot be told apart", key.type_name());
-    if (std::ranges::any_of(seen, [&](const Value& old) { return equal(old, key, budget); })) {
+  for (const Value& item : items_of(input)) {
+    const Value subject = attribute.is_none() ? item : attribute_path(item, attribute, "unique");
+    const Value key = comparable(subject, by_case);
+    require(is_key(key), "unique: {} cannot be told apart", key.type_name());
+    if (std::ranges::any_of(seen, [&](const Value& old) { return equal(old, key); })) {
       continue;
     }
     seen.push_back(key);
@@ -193,12 +188,12 @@ Value unique(const Value& input, const Arguments& arguments, Budget& budget) {
   return out;
 }
 
-Value greatest(const Value& input, const Arguments& arguments, Budget& budget) {
-  return extreme(input, arguments, true, budget);
+Value greatest(const Value& input, const Arguments& arguments) {
+  return extreme(input, arguments, true);
 }
 
-Value least(const Value& input, const Arguments& arguments, Budget& budget) {
-  return extreme(input, arguments, false, budget);
+Value least(const Value& input, const Arguments& arguments) {
+  return extreme(input, arguments, false);
 }
 
 }  // namespace ballast::jinja

@@ -95,12 +95,11 @@ std::string_view strip(std::string_view text, std::optional<std::string_view> se
   return text;
 }
 
-List split(std::string_view text, std::optional<std::string_view> separator, std::int64_t limit,
-           Budget& budget) {
+List split(std::string_view text, std::optional<std::string_view> separator, std::int64_t limit) {
   List out;
-  budget.spend(text.size() / 4);
+  spend(text.size() / 4);
   const auto add = [&](std::string_view part) {
-    budget.spend(part.size() + 16);
+    spend(part.size() + 16);
     out.emplace_back(std::string(part));
   };
   if (separator) {
@@ -130,11 +129,11 @@ List split(std::string_view text, std::optional<std::string_view> separator, std
 }
 
 List split_right(std::string_view text, std::optional<std::string_view> separator,
-                 std::int64_t limit, Budget& budget) {
+                 std::int64_t limit) {
   List out;
-  budget.spend(text.size() / 4);
+  spend(text.size() / 4);
   const auto add = [&](std::string_view part) {
-    budget.spend(part.size() + 16);
+    spend(part.size() + 16);
     out.emplace_back(std::string(part));
   };
   if (!separator) text = strip(text, std::nullopt, false, true);
@@ -155,7 +154,7 @@ List split_right(std::string_view text, std::optional<std::string_view> separato
       add(text);
       break;
     }
-    budget.spend(text.size() / 16 + 1);
+    spend(text.size() / 16 + 1);
     add(text.substr(begin));
     text = text.substr(0, end);
     if (!separator) text = strip(text, std::nullopt, false, true);
@@ -164,7 +163,7 @@ List split_right(std::string_view text, std::optional<std::string_view> separato
   return out;
 }
 
-List split_lines(std::string_view text, bool keep, Budget& budget) {
+List split_lines(std::string_view text, bool keep) {
   const auto is_end = [](char32_t c) {
     return (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029;
   };
@@ -179,22 +178,22 @@ List split_lines(std::string_view text, bool keep, Budget& budget) {
       break;
     }
     if (character.code == '\r' && i < text.size() && text[i] == '\n') ++i;
-    budget.spend(i + 16);
+    spend(i + 16);
     out.emplace_back(std::string(text.substr(0, keep ? i : end)));
     text.remove_prefix(i);
     i = 0;
   }
-  budget.spend(text.size() + 1);
+  spend(text.size() + 1);
   return out;
 }
 
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
-                    std::int64_t limit, Budget& budget) {
+                    std::int64_t limit) {
   std::string out;
-  budget.spend(text.size());
+  spend(text.size());
   if (from.empty()) {  // between all characters, as in Python
     for (; limit != 0; --limit) {
-      budget.spend(to.size() + 1);
+      spend(to.size() + 1);
       out += to;
       if (text.empty()) break;
       const std::string_view first = first_characters(text, 1);
@@ -205,7 +204,7 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
   }
   for (std::size_t at; limit != 0 && (at = find_text(text, from)) != std::string_view::npos;
        --limit) {
-    budget.spend(to.size() + 1);
+    spend(to.size() + 1);
     out += text.substr(0, at);
     out += to;
     text.remove_prefix(at + from.size());
@@ -350,17 +349,16 @@ std::optional<double> parse_real(std::string_view text) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-std::string indent(std::string_view text, std::string_view spaces, bool first, bool blank,
-                   Budget& budget) {
+std::string indent(std::string_view text, std::string_view spaces, bool first, bool blank) {
   std::string out;
   for (bool is_first = true;; is_first = false) {
     const std::size_t end = text.find('\n');
     const std::string_view line = text.substr(0, end);
     if (is_first ? first : (blank || !line.empty())) {
-      budget.spend(spaces.size());
+      spend(spaces.size());
       out += spaces;
     }
-    budget.spend(line.size() + 1);
+    spend(line.size() + 1);
     out += line;
     if (end == std::string_view::npos) return out;
     out += '\n';

@@ -13,15 +13,14 @@ namespace ballast::jinja {
 std::string_view strip(std::string_view text, std::optional<std::string_view> set, bool left,
                        bool right);
 /// At `separator` (not empty), or at whitespace, at most `limit` times (negative: always).
-List split(std::string_view text, std::optional<std::string_view> separator, std::int64_t limit,
-           Budget& budget);
+List split(std::string_view text, std::optional<std::string_view> separator, std::int64_t limit);
 /// The same from the right end.
 List split_right(std::string_view text, std::optional<std::string_view> separator,
-                 std::int64_t limit, Budget& budget);
+                 std::int64_t limit);
 /// At every line end that Unicode knows; `keep`: each line with its end.
-List split_lines(std::string_view text, bool keep, Budget& budget);
+List split_lines(std::string_view text, bool keep);
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
-                    std::int64_t limit, Budget& budget);
+                    std::int64_t limit);
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
 /// The first letter upper, the others lower.
@@ -44,7 +43,6 @@ std::string_view first_characters(std::string_view text, std::size_t count);
 std::size_t find_text(std::string_view text, std::string_view wanted);
 std::size_t find_last_text(std::string_view text, std::string_view wanted);
 /// `spaces` in front of each line but the first (unless `first`) and, unless `blank`, empty ones.
-std::string indent(std::string_view text, std::string_view spaces, bool first, bool blank,
-                   Budget& budget);
+std::string indent(std::string_view text, std::string_view spaces, bool first, bool blank);
 
 }  // namespace ballast::jinja

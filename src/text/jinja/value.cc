@@ -23,24 +23,24 @@ int checked_depth(int deepest_item) {
 // Of a value's place in a list, and of what a string takes besides its bytes.
 constexpr std::uint64_t kPlaceBytes = sizeof(Value), kStringBytes = 128, kFunctionBytes = 192;
 
-thread_local ValueMemory* memory_in_use = nullptr;
+thread_local Meter* meter = nullptr;
 
-bool same_text(std::string_view a, std::string_view b, Budget& budget) {
+bool same_text(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
-  budget.spend(a.size() / 16);
+  spend(a.size() / 16);
   return a == b;
 }
 
-bool same_key(const Value& a, const Value& b, Budget& budget) {
-  if (a.string() && b.string()) return same_text(*a.string(), *b.string(), budget);
+bool same_key(const Value& a, const Value& b) {
+  if (a.string() && b.string()) return same_text(*a.string(), *b.string());
   if (a.is_number() && b.is_number()) {
     return a.real() || b.real() ? a.as_real() == b.as_real() : *a.whole() == *b.whole();
   }
   if (a.is_tuple() && b.is_tuple()) {
     if (a.list()->size() != b.list()->size()) return false;
-    budget.spend(a.list()->size() / 4 + 1);
+    spend(a.list()->size() / 4 + 1);
     return std::equal(a.list()->begin(), a.list()->end(), b.list()->begin(),
-                      [&](const Value& x, const Value& y) { return same_key(x, y, budget); });
+                      [&](const Value& x, const Value& y) { return same_key(x, y); });
   }
   return a.is_none() && b.is_none();
 }
@@ -62,22 +62,21 @@ bool is_printable(char32_t c) {
 /// A text that grows, and is paid for while it does.
 struct PaidText {
   std::string& out;
-  Budget& budget;
   std::size_t paid = out.size();
 
   void pay(std::size_t from = 0) {
     if (out.size() < paid + from) return;
-    budget.spend(out.size() - paid);
+    spend(out.size() - paid);
     paid = out.size();
   }
 };
 
 // Appends a string as Python's repr() shows it.
-void append_quoted(std::string& out, const std::string& text, Budget& budget) {
+void append_quoted(std::string& out, const std::string& text) {
   constexpr std::string_view kEscaped = "\n\r\t", kLetters = "nrt";
   const char quote =
       text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
-  PaidText paid{out, budget};
+  PaidText paid{out};
   out.push_back(quote);
   for (std::size_t i = 0; i < text.size();) {
     const Utf8Char character = next_utf8(text, i);
@@ -102,9 +101,9 @@ void append_quoted(std::string& out, const std::string& text, Budget& budget) {
 }
 
 // Appends a string as Python's json.dumps() writes it.
-void append_json(std::string& out, const std::string& text, bool ascii, Budget& budget) {
+void append_json(std::string& out, const std::string& text, bool ascii) {
   constexpr std::string_view kEscaped = "\"\\\n\r\t\b\f", kLetters = "\"\\nrtbf";
-  PaidText paid{out, budget};
+  PaidText paid{out};
   out.push_back('"');
   for (std::size_t i = 0; i < text.size();) {
     const Utf8Char character = next_utf8(text, i);
@@ -132,7 +131,6 @@ void append_json(std::string& out, const std::string& text, bool ascii, Budget& 
 // Python's repr() or, given a style, json.dumps().
 struct Printer {
   const JsonStyle* json;
-  Budget& budget;
   std::string out;
 
   void print(const Value& value, int level) {
@@ -147,7 +145,7 @@ struct Printer {
       const auto items = in_order(*dict);
       print_items('{', '}', items.size(), level, [&](std::size_t i) {
         if (json) {
-          append_json(out, json_key(items[i]->first), json->ascii, budget);
+          append_json(out, json_key(items[i]->first), json->ascii);
         } else {
           print(items[i]->first, level + 1);
         }
@@ -155,12 +153,12 @@ struct Printer {
         print(items[i]->second, level + 1);
       });
     } else if (const std::string* text = value.string()) {
-      budget.spend(1);
-      json ? append_json(out, *text, json->ascii, budget) : append_quoted(out, *text, budget);
+      spend(1);
+      json ? append_json(out, *text, json->ascii) : append_quoted(out, *text);
     } else {
       const std::size_t before = out.size();
       out += scalar(value);
-      budget.spend(out.size() - before + 1);
+      spend(out.size() - before + 1);
     }
   }
 
@@ -168,15 +166,14 @@ struct Printer {
     std::vector<const std::pair<Value, Value>*> items;
     for (const auto& item : dict.items) items.push_back(&item);
     if (json == nullptr || !json->sorted) return items;
-    for (const auto* item : items) less(items[0]->first, item->first, budget);
-    std::stable_sort(items.begin(), items.end(), [&](const auto* a, const auto* b) {
-      return less(a->first, b->first, budget);
-    });
+    for (const auto* item : items) less(items[0]->first, item->first);
+    std::stable_sort(items.begin(), items.end(),
+                     [&](const auto* a, const auto* b) { return less(a->first, b->first); });
     return items;
   }
 
   void separate(std::string_view separator) {
-    budget.spend(separator.size());
+    spend(separator.size());
     out += separator;
   }
 
@@ -184,7 +181,7 @@ struct Printer {
   void print_items(char open, char close, std::size_t count, int level, const Item& item) {
     const auto new_line = [&](int depth) {
       if (json == nullptr || !json->indent || count == 0) return;
-      budget.spend(json->indent->size() * static_cast<std::uint64_t>(depth) + 1);
+      spend(json->indent->size() * static_cast<std::uint64_t>(depth) + 1);
       out += '\n';
       for (int i = 0; i < depth; ++i) out += *json->indent;
     };
@@ -196,7 +193,7 @@ struct Printer {
     }
     new_line(level);
     out.push_back(close);
-    budget.spend(2 * count + 2);
+    spend(2 * count + 2);
   }
 
   std::string json_key(const Value& key) const {
@@ -221,29 +218,29 @@ struct Printer {
 
 }  // namespace
 
-const Value* Dict::find(std::string_view key, Budget& budget) const {
-  budget.spend(items.size() / 8);
+const Value* Dict::find(std::string_view key) const {
+  spend(items.size() / 8);
   for (const auto& [name, value] : items) {
-    if (name.string() && same_text(*name.string(), key, budget)) return &value;
+    if (name.string() && same_text(*name.string(), key)) return &value;
   }
   return nullptr;
 }
 
-const Value* Dict::find_key(const Value& key, Budget& budget) const {
-  require(is_key(key, budget), "{} cannot be a key of a dict", key.type_name());
-  if (key.string()) return find(*key.string(), budget);
-  budget.spend(items.size() / 8);
+const Value* Dict::find_key(const Value& key) const {
+  require(is_key(key), "{} cannot be a key of a dict", key.type_name());
+  if (key.string()) return find(*key.string());
+  spend(items.size() / 8);
   for (const auto& [name, value] : items) {
-    if (same_key(name, key, budget)) return &value;
+    if (same_key(name, key)) return &value;
   }
   return nullptr;
 }
 
-void Dict::set(const Value& key, Value value, Budget& budget) {
-  require(is_key(key, budget), "{} cannot be a key of a dict", key.type_name());
-  budget.spend(32 + items.size() / 8);
+void Dict::set(const Value& key, Value value) {
+  require(is_key(key), "{} cannot be a key of a dict", key.type_name());
+  spend(32 + items.size() / 8);
   for (auto& [name, old] : items) {
-    if (same_key(name, key, budget)) {
+    if (same_key(name, key)) {
       old = std::move(value);
       return;
     }
@@ -251,11 +248,10 @@ void Dict::set(const Value& key, Value value, Budget& budget) {
   items.emplace_back(key, std::move(value));
 }
 
-bool is_key(const Value& value, Budget& budget) {
+bool is_key(const Value& value) {
   if (value.is_tuple()) {
-    budget.spend(value.list()->size() / 4 + 1);
-    return std::ranges::all_of(*value.list(),
-                               [&](const Value& item) { return is_key(item, budget); });
+    spend(value.list()->size() / 4 + 1);
+    return std::ranges::all_of(*value.list(), [&](const Value& item) { return is_key(item); });
   }
   return value.string() || value.is_number() || value.is_none();
 }
@@ -263,18 +259,18 @@ bool is_key(const Value& value, Budget& budget) {
 /// What one value takes of the memory that is counted, if it is.
 class MemoryShare {
  public:
-  explicit MemoryShare(std::uint64_t bytes) : memory_(memory_in_use), bytes_(bytes) {
-    ValueMemory::expect_room(bytes);
-    if (memory_ != nullptr) memory_->left_ -= bytes;
+  explicit MemoryShare(std::uint64_t bytes) : meter_(meter), bytes_(bytes) {
+    expect_room(bytes);
+    if (meter_ != nullptr) meter_->left_.memory -= bytes;
   }
   ~MemoryShare() {
-    if (memory_ != nullptr) memory_->left_ += bytes_;
+    if (meter_ != nullptr) meter_->left_.memory += bytes_;
   }
   MemoryShare(const MemoryShare&) = delete;
   MemoryShare& operator=(const MemoryShare&) = delete;
 
  private:
-  ValueMemory* memory_;
+  Meter* meter_;
   std::uint64_t bytes_;
 };
 
@@ -293,13 +289,12 @@ std::shared_ptr<T> counted(T value, std::uint64_t bytes) {
 
 }  // namespace
 
-ValueMemory::ValueMemory(std::uint64_t limit)
-    : left_(limit), outer_(std::exchange(memory_in_use, this)) {}
+Meter::Meter(const Budget& budget) : left_(budget), outer_(std::exchange(meter, this)) {}
 
-ValueMemory::~ValueMemory() { memory_in_use = outer_; }
+Meter::~Meter() { meter = outer_; }
 
-void ValueMemory::expect_room(std::uint64_t bytes) {
-  require(memory_in_use == nullptr || bytes <= memory_in_use->left_, ErrorCode::over_limit,
+void expect_room(std::uint64_t bytes) {
+  require(meter == nullptr || bytes <= meter->left_.memory, ErrorCode::over_limit,
           "the template's values take too much memory");
 }
 
@@ -398,20 +393,21 @@ Value Arguments::get(std::size_t place, std::string_view name, Value otherwise) 
   return otherwise;
 }
 
-void Budget::spend(std::uint64_t amount) {
-  require(amount <= left_, ErrorCode::over_limit,
+void spend(std::uint64_t steps) {
+  if (meter == nullptr) return;
+  require(steps <= meter->left_.steps, ErrorCode::over_limit,
           "the template makes too much text or takes too many steps");
-  left_ -= amount;
+  meter->left_.steps -= steps;
 }
 
-void Budget::spend_on(const Value& value) {
+void spend_on(const Value& value) {
   const std::size_t size = value.string() ? value.string()->size()
                            : value.dict() ? 4 * value.dict()->items.size()
                                           : 0;
   spend(1 + size / 16);
 }
 
-void Budget::spend_on(const Arguments& arguments) {
+void spend_on(const Arguments& arguments) {
   for (const Value& value : arguments.positional) spend_on(value);
   for (const auto& [name, value] : arguments.named) {
     spend(name.size() / 16);
@@ -419,15 +415,15 @@ void Budget::spend_on(const Arguments& arguments) {
   }
 }
 
-bool equal(const Value& a, const Value& b, Budget& budget) {
-  budget.spend_on(a);
+bool equal(const Value& a, const Value& b) {
+  spend_on(a);
   if (a.whole() && b.whole()) return *a.whole() == *b.whole();
   if (a.is_number() && b.is_number()) return a.as_real() == b.as_real();
   if (a.string() && b.string()) return *a.string() == *b.string();
   if (a.list() && b.list()) {
     return a.is_tuple() == b.is_tuple() &&
            std::equal(a.list()->begin(), a.list()->end(), b.list()->begin(), b.list()->end(),
-                      [&](const Value& x, const Value& y) { return equal(x, y, budget); });
+                      [&](const Value& x, const Value& y) { return equal(x, y); });
   }
   if (a.dict() && b.dict()) {
     if (a.dict() == b.dict()) return true;
@@ -435,23 +431,23 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
     const auto& items = a.dict()->items;
     return items.size() == b.dict()->items.size() &&
            std::all_of(items.begin(), items.end(), [&](const auto& item) {
-             const Value* other = b.dict()->find_key(item.first, budget);
-             return other && equal(item.second, *other, budget);
+             const Value* other = b.dict()->find_key(item.first);
+             return other && equal(item.second, *other);
            });
   }
   if (a.function() || b.function()) return a.function() == b.function();
   return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());
 }
 
-bool less(const Value& a, const Value& b, Budget& budget) {
-  budget.spend_on(a);
+bool less(const Value& a, const Value& b) {
+  spend_on(a);
   if (a.whole() && b.whole()) return *a.whole() < *b.whole();
   if (a.is_number() && b.is_number()) return a.as_real() < b.as_real();
   if (a.list() && b.list() && a.is_tuple() == b.is_tuple()) {
     const std::size_t common = std::min(a.list()->size(), b.list()->size());
     for (std::size_t i = 0; i < common; ++i) {
       const Value &x = (*a.list())[i], &y = (*b.list())[i];
-      if (!equal(x, y, budget)) return less(x, y, budget);
+      if (!equal(x, y)) return less(x, y);
     }
     return a.list()->size() < b.list()->size();
   }
@@ -459,22 +455,22 @@ bool less(const Value& a, const Value& b, Budget& budget) {
   return *a.string() < *b.string();
 }
 
-std::string to_text(const Value& value, Budget& budget) {
+std::string to_text(const Value& value) {
   if (const std::string* text = value.string()) {
-    budget.spend(text->size());
+    spend(text->size());
     return *text;
   }
-  return value.is_undefined() ? "" : to_repr(value, budget);
+  return value.is_undefined() ? "" : to_repr(value);
 }
 
-std::string to_repr(const Value& value, Budget& budget) {
-  Printer printer{nullptr, budget, ""};
+std::string to_repr(const Value& value) {
+  Printer printer{nullptr, ""};
   printer.print(value, 0);
   return std::move(printer.out);
 }
 
-std::string to_json(const Value& value, const JsonStyle& style, Budget& budget) {
-  Printer printer{&style, budget, ""};
+std::string to_json(const Value& value, const JsonStyle& style) {
+  Printer printer{&style, ""};
   printer.print(value, 0);
   return std::move(printer.out);
 }

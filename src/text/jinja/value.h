@@ -16,7 +16,6 @@
 namespace ballast::jinja {
 
 class Value;
-class Budget;
 struct Arguments;
 
 /// Python's integers have no limit. These hold every integer of JSON with room for arithmetic;
@@ -33,11 +32,11 @@ struct Dict {
   bool is_namespace = false;
   Function call = {};  ///< of the variable `loop`; empty: not callable
 
-  const Value* find(std::string_view key, Budget& budget) const;
+  const Value* find(std::string_view key) const;
   /// As Python: 1, 1.0 and true are one key. Throws Error if `key` cannot be one.
-  const Value* find_key(const Value& key, Budget& budget) const;
+  const Value* find_key(const Value& key) const;
   /// Throws Error if `key` is no key. Costs the search for an entry of that key, and its place.
-  void set(const Value& key, Value value, Budget& budget);
+  void set(const Value& key, Value value);
 };
 
 struct Undefined {};
@@ -104,7 +103,7 @@ class Value {
 };
 
 /// Whether a dict may have this key. Each item of a tuple costs its looking at.
-bool is_key(const Value& value, Budget& budget);
+bool is_key(const Value& value);
 
 /// The nearest integer of 64 bits.
 std::int64_t clamp_to_64(Integer value);
@@ -118,41 +117,37 @@ struct Arguments {
   Value get(std::size_t place, std::string_view name, Value otherwise = {}) const;
 };
 
-/// What templates may still spend, in bytes made and steps taken, and the bytes that their values
-/// may take at a time: it ends any that would not end in reasonable time and memory.
-class Budget {
- public:
-  explicit Budget(std::uint64_t amount, std::uint64_t memory = std::uint64_t{16} << 20)
-      : left_(amount), memory_(memory) {}
-  /// Throws Error when it is used up.
-  void spend(std::uint64_t amount);
-  /// The cost of looking through a value. Whatever reads a string in time linear in its size
-  /// pays so for each string that it reads.
-  void spend_on(const Value& value);
-  void spend_on(const Arguments& arguments);
-  std::uint64_t memory() const { return memory_; }
-
- private:
-  std::uint64_t left_;
-  std::uint64_t memory_;
+/// What a template may use.
+struct Budget {
+  std::uint64_t steps = 0;                         ///< among them the bytes that it makes
+  std::uint64_t memory = std::uint64_t{16} << 20;  ///< bytes of the values that live at once
 };
 
-/// While it exists, counts the bytes of the values that this thread makes. They must end before it.
-class ValueMemory {
+/// While it exists, this thread's steps and the bytes of the values that it makes are counted.
+/// These values must end before it. Without a meter nothing is counted.
+class Meter {
  public:
-  /// Making a value throws Error where those that live take more than `limit` bytes.
-  explicit ValueMemory(std::uint64_t limit);
-  ~ValueMemory();
-  ValueMemory(const ValueMemory&) = delete;
-  ValueMemory& operator=(const ValueMemory&) = delete;
-  /// Throws Error if `bytes` more are too many: for what grows before it becomes a value.
-  static void expect_room(std::uint64_t bytes);
+  explicit Meter(const Budget& budget);
+  ~Meter();
+  Meter(const Meter&) = delete;
+  Meter& operator=(const Meter&) = delete;
 
  private:
   friend class MemoryShare;
-  std::uint64_t left_;
-  ValueMemory* outer_;
+  friend void spend(std::uint64_t steps);
+  friend void expect_room(std::uint64_t bytes);
+  Budget left_;
+  Meter* outer_;
 };
+
+/// Throws Error when the meter's steps are used up.
+void spend(std::uint64_t steps);
+/// The cost of looking through a value. Whatever reads a string in time linear in its size pays so
+/// for each string that it reads.
+void spend_on(const Value& value);
+void spend_on(const Arguments& arguments);
+/// Throws Error if `bytes` more are too many: for what grows before it becomes a value.
+void expect_room(std::uint64_t bytes);
 
 /// The arguments of Python's json.dumps().
 struct JsonStyle {
@@ -163,15 +158,15 @@ struct JsonStyle {
   bool sorted = false;
 };
 
-bool equal(const Value& a, const Value& b, Budget& budget);
+bool equal(const Value& a, const Value& b);
 /// Compares numbers, strings, or lists with their like; throws Error on other pairs.
-bool less(const Value& a, const Value& b, Budget& budget);
+bool less(const Value& a, const Value& b);
 /// As Python's str().
-std::string to_text(const Value& value, Budget& budget);
+std::string to_text(const Value& value);
 /// As Python's repr().
-std::string to_repr(const Value& value, Budget& budget);
+std::string to_repr(const Value& value);
 /// As Python's json.dumps().
-std::string to_json(const Value& value, const JsonStyle& style, Budget& budget);
+std::string to_json(const Value& value, const JsonStyle& style);
 Value from_json(const Json& json);
 
 }  // namespace ballast::jinja

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 std::string result_of(const std::string& source, std::uint64_t budget) {
   try {
-    return render(parse(source), {}, Budget(budget));
+    return render(parse(source), {}, Budget{budget});
   } catch (const Error& e) {
     return std::string("error: ") + e.what();
   }

@@ -18,7 +18,7 @@ TEST(JinjaDifferential, TemplatesRenderAsJinja2RendersThem) {
     Json text;
     std::string error;
     try {
-      text = render(parse(source), *from_json(data["contexts"][name]).dict(), Budget(10'000'000));
+      text = render(parse(source), *from_json(data["contexts"][name]).dict(), Budget{10'000'000});
     } catch (const Error& e) {
       error = e.what();
     }

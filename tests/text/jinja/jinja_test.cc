@@ -14,7 +14,7 @@ std::string run(const std::string& source, std::uint64_t budget = 10'000'000) {
     "a": 3, "b": -7, "f": 2.5, "s": "Hello, World", "u": "  ünï ", "l": [3, 1, 2], "e": [],
     "d": {"x": 1, "y": "two", "z": [1, null]}, "n": null, "t": true,
     "m": [{"r": "u", "v": 1}, {"r": "w", "v": 2}, {"r": "u", "v": 3}]})");
-  return render(parse(source), *from_json(json).dict(), Budget(budget));
+  return render(parse(source), *from_json(json).dict(), Budget{budget});
 }
 
 std::string error_of(const std::string& source, std::uint64_t budget = 10'000'000) {
@@ -303,7 +303,7 @@ TEST(Jinja, LongStringsAreSoughtInLinearTime) {
 TEST(Jinja, ValuesThatLiveAreBounded) {
   const auto error = [](const std::string& source) {
     try {
-      return "no error, but: " + render(parse(source), {}, Budget(100'000'000, 1'000'000));
+      return "no error, but: " + render(parse(source), {}, Budget{100'000'000, 1'000'000});
     } catch (const Error& e) {
       return std::string(e.what());
     }
