@@ -125,7 +125,7 @@ class Serde(unittest.TestCase):
             reader.deserialize(out, back, key())
             results.append(back.tensor)
 
-        codecs = plugin._Codecs(self.model, "fast-3")
+        codecs = plugin._Codecs(self.model, "fast-3", "")
         threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:
             thread.start()
