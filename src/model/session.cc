@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "ballast/engine/context_file.h"
+#include "ballast/engine/gauge.h"
 #include "ballast/engine/gguf.h"
+#include "ballast/engine/guard.h"
 #include "ballast/engine/packing.h"
 #include "ballast/joined.h"
 #include "base/fail.h"
@@ -183,14 +185,42 @@ std::vector<float> Session::score(std::span<const Token> tokens, PrefillOptions 
   return losses;
 }
 
-bool Session::finish_prompt(const ReplayOptions& options) {
+void Session::require_prompt() const {
   require(!prompt_finished(), "the prompt of this context has ended already");
   require(tokens() > 0, "no text has been read: a prompt cannot end before it begins");
+}
+
+void Session::give_back_scratch() {
+  if (cache().options().protocol != Protocol::prefill) return;
+  engine_ = Engine(model_->model, pool_);  // without the scratch of a whole chunk
+  set_form(std::move(form_));
+}
+
+bool Session::finish_prompt(const ReplayOptions& options) {
+  require_prompt();
   if (!engine_.finish_prompt(sequence_, options)) return false;
-  if (cache().options().protocol == Protocol::prefill) {
-    engine_ = Engine(model_->model, pool_);  // gives back the scratch of a whole chunk
-    set_form(std::move(form_));
-  }
+  give_back_scratch();
+  return true;
+}
+
+bool Session::finish_prompt(const ReplayOptions& options, std::optional<GaugeReading>& gauge) {
+  require_prompt();
+  gauge.reset();
+  const bool can = Gauge::why_not(model_->model, cache().options()).empty();
+  Gauge reader(replay_wording(model_->tokenizer, form_.chat));
+  if (can) reader.read_exact(engine_, sequence_);
+  if (!engine_.finish_prompt(sequence_, options)) return false;
+  if (can) gauge = reader.read(engine_, sequence_);
+  give_back_scratch();
+  return true;
+}
+
+bool Session::finish_prompt(const ReplayOptions& options, const Guard& guard, Guarded& out) {
+  require_prompt();
+  ReplayOptions own = options;
+  if (own.wording.empty()) own.wording = replay_wording(model_->tokenizer, form_.chat);
+  if (!guard.finish(engine_, sequence_, own, out)) return false;
+  give_back_scratch();
   return true;
 }
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,10 @@
 #include "ballast/engine/tokenizer.h"
 
 namespace ballast {
+
+struct GaugeReading;  // ballast/engine/gauge.h
+class Guard;          // ballast/engine/guard.h
+struct Guarded;
 
 /// A model with the tokenizer that its files hold. Never changes.
 struct TextModel {
@@ -103,6 +108,11 @@ class Session {
   /// Ends the prompt, once: the method summarises it, after a replay pass where it wants one.
   /// Returns false, with the prompt not ended, if `options.progress` stopped it.
   bool finish_prompt(const ReplayOptions& options = {});
+  /// The same, and `gauge`: what the cache costs; none where that cannot be measured.
+  bool finish_prompt(const ReplayOptions& options, std::optional<GaugeReading>& gauge);
+  /// The same for a text that was read with Guard::reading(): its cache becomes the smallest that
+  /// the guard lets pass.
+  bool finish_prompt(const ReplayOptions& options, const Guard& guard, Guarded& out);
   /// Makes the cache of a conversation small where it is, without reading its text again: `bytes`
   /// are divided by score among all that it holds; the method's first (sink=) and last tokens
   /// (window=) are never dropped. The text goes on at its positions. Wants protocol stream and a
@@ -128,6 +138,9 @@ class Session {
  private:
   Session(std::shared_ptr<const TextModel> model, Sequence sequence,
           std::shared_ptr<ThreadPool> pool);
+  void require_prompt() const;
+  /// After the prompt.
+  void give_back_scratch();
 
   std::shared_ptr<const TextModel> model_;
   std::shared_ptr<ThreadPool> pool_;
