@@ -50,6 +50,7 @@ std::string Metrics::to_text(std::size_t memory_taken, std::size_t memory_total,
       memory_taken);
   add("memory_limit_bytes", "gauge", "Memory that may be taken", memory_total);
   add("prefixes", "gauge", "Caches kept for requests that begin alike", prefixes.load());
+  add("prefixes_packed", "gauge", "More of these, packed", prefixes_packed.load());
   add("prefix_bytes", "gauge", "Memory of these", prefix_bytes.load());
   add("contexts", "gauge", "Contexts", contexts);
   add("context_bytes", "gauge", "Memory of contexts that are loaded", context_bytes);

@@ -35,11 +35,12 @@ struct Metrics {
   std::atomic<std::uint64_t> replay_pauses = 0;  ///< of replay passes, for other streams
   std::atomic<std::uint64_t> cancelled = 0;      ///< answers whose client left
   std::atomic<std::size_t> queued = 0;
-  std::atomic<std::size_t> streams = 0;   ///< choices being read or generated
-  std::atomic<std::size_t> prefixes = 0;  ///< caches kept for their prefixes
-  std::atomic<std::size_t> prefix_bytes = 0;
-  Histogram first_token;  ///< from the request to the first token
-  Histogram token;        ///< between two decode steps of a stream
+  std::atomic<std::size_t> streams = 0;          ///< choices being read or generated
+  std::atomic<std::size_t> prefixes = 0;         ///< caches kept for their prefixes
+  std::atomic<std::size_t> prefixes_packed = 0;  ///< of others that rest in memory
+  std::atomic<std::size_t> prefix_bytes = 0;     ///< of both
+  Histogram first_token;                         ///< from the request to the first token
+  Histogram token;                               ///< between two decode steps of a stream
 
   void count_response(int status);
   std::string to_text(std::size_t memory_taken, std::size_t memory_total, std::size_t contexts,

@@ -28,7 +28,7 @@ PrefixFiles::PrefixFiles(const Model& model, fs::path folder, std::size_t most, 
                             model.calibration() ? model.calibration()->hash() : 0)),
       folder_(std::move(folder)),
       most_(most),
-      pack_(pack) {
+      packer_(model, pack) {
   shared_.open(folder_, kBegin);
   thread_ = std::thread([this] { loop(); });
 }
@@ -100,8 +100,31 @@ std::shared_ptr<const Prefix> PrefixFiles::unwritten(const std::string& id) {
   return nullptr;
 }
 
+std::string PrefixFiles::note_of(const Prefix& p) const {
+  return to_text({{"kind", of_model_ + p.kind},
+                  {"compressed", p.compressed},
+                  {"whole", p.whole},
+                  {"tokens", p.tokens},
+                  {"logits", p.logits}});
+}
+
+bool PrefixFiles::is_written(const std::string& id) {
+  if (unwritten(id)) return false;
+  std::error_code unknown;
+  return fs::exists(cache(id), unknown);
+}
+
+void PrefixFiles::replace(const std::string& id, std::shared_ptr<const Prefix> other) {
+  const std::scoped_lock lock(mutex_);
+  for (Waiting& one : waiting_) {
+    if (one.prefix->id == id) one.prefix = other;
+  }
+}
+
 std::size_t PrefixFiles::size(const std::string& id) {
-  if (const auto prefix = unwritten(id)) return prefix->bytes();
+  if (const auto prefix = unwritten(id)) {
+    return prefix->cache ? prefix->bytes() : prefix->unpacked_bytes;
+  }
   std::error_code error;
   std::size_t cache_size = 0;
   try {
@@ -115,7 +138,7 @@ std::size_t PrefixFiles::size(const std::string& id) {
 
 bool PrefixFiles::load(Prefix& prefix) {
   if (const auto other = unwritten(prefix.id)) {
-    prefix.cache = other->cache->clone();
+    prefix.cache = other->cache ? other->cache->clone() : packer_.unpack(other->packed);
     prefix.logits = other->logits;
     return true;
   }
@@ -179,25 +202,21 @@ void PrefixFiles::loop() {
 void PrefixFiles::save(const Waiting& one) {
   const Prefix& p = *one.prefix;
   try {
-    const std::string text = to_text({{"kind", of_model_ + p.kind},
-                                      {"compressed", p.compressed},
-                                      {"whole", p.whole},
-                                      {"tokens", p.tokens},
-                                      {"logits", p.logits}});
-    std::vector<std::byte> packed;
-    if (packs(pack_, p.cache->options())) packed = pack_context(model_, *p.cache, pack_, text);
+    const std::string text = note_of(p);
+    const std::shared_ptr<const Prefix> packed =
+        p.cache ? packer_.packed(p, text) : one.prefix;  // null: it stays as it is
     const std::size_t bytes =
-        packed.empty() ? p.bytes() : packed.size() + text.size() + sizeof(Prefix);
+        packed ? packed->packed.size() + text.size() + sizeof(Prefix) : p.bytes();
     if (bytes > most_) return;
     make_room(bytes);
     // The cache comes last: a beginning exists once its cache does.
     write_file(note(p.id), text);
-    if (packed.empty()) {
-      save_context(cache(p.id), model_, *p.cache, text);
-    } else {
+    if (packed) {
       OutputFile file(cache(p.id));
-      file.write(packed);
+      file.write(packed->packed);
       file.commit();
+    } else {
+      save_context(cache(p.id), model_, *p.cache, text);
     }
   } catch (const std::exception&) {  // such as a full disk: the text is then read again
     remove(p.id);

@@ -35,6 +35,12 @@ class PrefixFiles {
   std::vector<Prefix> arrived();
   /// Has it written later; then removes `replaced`, which it continues.
   void write(std::shared_ptr<const Prefix> prefix, std::vector<std::string> replaced);
+  /// The note of its file.
+  std::string note_of(const Prefix& prefix) const;
+  /// Whether it has a file.
+  bool is_written(const std::string& id);
+  /// What waits under this id becomes another form of the same prefix.
+  void replace(const std::string& id, std::shared_ptr<const Prefix> other);
   /// Bytes of memory that load() takes.
   std::size_t size(const std::string& id);
   /// Gives `prefix` the cache and the logits of its file. False: it is not there or not whole.
@@ -67,7 +73,7 @@ class PrefixFiles {
   std::string of_model_;  ///< what the kinds of its files begin with
   std::filesystem::path folder_;
   std::size_t most_;
-  PackPreset pack_;
+  PrefixPacker packer_;
   SharedFolder shared_;
   std::set<std::string> known_;  ///< ids that arrived() need not return
   std::filesystem::file_time_type seen_{};
