@@ -56,6 +56,8 @@ const char* AnswerWriter::reason(const Choice& choice) {
 std::vector<Json> AnswerWriter::add(const PromptRead& read, std::size_t prompt) {
   usage_.prompt += read.tokens;
   usage_.cached += read.cached;
+  usage_.kept += request_.job.marked - std::min(request_.job.marked, read.cached);
+  usage_.keep = request_.job.keep;
   usage_.prompt_cache_bytes += read.cache_bytes;
   usage_.first_seconds = std::max(usage_.first_seconds, read.seconds);
   append(usage_.compactions, read.compactions);

@@ -58,7 +58,8 @@ Json ContextInfo::to_json() const {
           {"cache_bytes", bytes},
           {"exact_bytes", exact_bytes},
           {"read_seconds", read_seconds},
-          {"compress_seconds", compress_seconds}};
+          {"compress_seconds", compress_seconds},
+          {"gauge", gauge}};
 }
 
 SharedFolder::~SharedFolder() {
@@ -146,6 +147,7 @@ void Contexts::take_notes(const std::string& about, ContextInfo& info) const try
   out.created = static_cast<std::int64_t>(fields.count("created", 0, INT64_MAX).value_or(0));
   out.read_seconds = fields.number("read_seconds", 0, 1e9, 0);
   out.compress_seconds = fields.number("compress_seconds", 0, 1e9, 0);
+  if (const Json* gauge = fields.find("gauge")) out.gauge = *gauge;
   info = std::move(out);
 } catch (
     const std::exception&) {  // it still answers, though not to everyone; its text is not known
@@ -197,7 +199,8 @@ ContextInfo Contexts::add(ContextInfo info, Cache cache, Lease lease, std::span<
                        {"pictures", ballast::to_json(info.pictures)},
                        {"created", info.created},
                        {"read_seconds", info.read_seconds},
-                       {"compress_seconds", info.compress_seconds}};
+                       {"compress_seconds", info.compress_seconds},
+                       {"gauge", info.gauge}};
     try {
       if (packs(pack_, cache.options())) {
         const std::vector<std::byte> packed =

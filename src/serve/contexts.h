@@ -35,6 +35,7 @@ struct ContextInfo {
   std::size_t exact_bytes = 0;  ///< that the exact cache would take
   double read_seconds = 0;
   double compress_seconds = 0;
+  Json gauge;  ///< what the cache costs (report/gauge_json.h); null: it is not known
 
   Json to_json() const;
 };

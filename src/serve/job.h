@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "ballast/engine/gauge.h"
 #include "ballast/engine/generate.h"
 #include "ballast/engine/model.h"
 #include "ballast/engine/vision.h"
@@ -35,8 +36,12 @@ struct Job {
   /// read like generated tokens. Follows from the request alone. Not used with a context.
   std::size_t compress_at = 0;
   CacheOptions cache;
-  bool compacts = false;                   ///< a stream that says when its cache is made small
-  bool chat = false;                       ///< the prompt stands in a chat template
+  std::string salt = {};        ///< nothing is shared with jobs of another: see parse_salt()
+  std::string session = {};     ///< see Sessions; empty: none
+  std::chrono::seconds keep{};  ///< what it has read, after its last use: see Prefixes::keep()
+  std::size_t marked = 0;       ///< tokens of the prompt that the client marks to be kept
+  bool compacts = false;        ///< a stream that says when its cache is made small
+  bool chat = false;            ///< the prompt stands in a chat template
   std::shared_ptr<const Context> context;  ///< the prompt follows this text
   std::optional<GrammarReader> grammar;    ///< that answers are held to, at its beginning
   std::size_t choices = 1;                 ///< 0: only read the prompt; the result is the cache
@@ -62,9 +67,10 @@ struct PromptRead {
   std::size_t cache_bytes = 0;  ///< then
   double read_seconds = 0;
   double compress_seconds = 0;
-  std::vector<Compaction> compactions;  ///< until then
-  std::vector<GeneratedToken> scored;   ///< its tokens but the first, where the job asks for it
-  double seconds = 0;                   ///< since the job was submitted
+  std::vector<Compaction> compactions;     ///< until then
+  std::vector<GeneratedToken> scored;      ///< its tokens but the first, where the job asks for it
+  double seconds = 0;                      ///< since the job was submitted
+  std::optional<GaugeReading> gauge = {};  ///< of a context's cache, where it can be measured
 };
 /// A choice has gone on.
 struct Piece {

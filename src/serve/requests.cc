@@ -20,6 +20,7 @@
 #include "serve/gbnf.h"
 #include "serve/json_schema.h"
 #include "serve/pictures.h"
+#include "serve/retention.h"
 #include "text/answer/answer_text.h"
 
 namespace ballast::serve {
@@ -61,7 +62,7 @@ std::string bytes_of(const Json& value, const std::string& name) {
 
 /// The texts of a message's content; only one that calls functions, or that says null, has none.
 std::string content_of(Fields& message, const std::string& where, bool may_be_missing,
-                       Pictures& pictures) {
+                       Pictures& pictures, CacheMarks& marks, std::size_t number) {
   const Json* content = message.find("content");
   if (content == nullptr && may_be_missing) return "";
   if (content == nullptr) refuse(where + "content", "{}content is missing", where);
@@ -85,7 +86,8 @@ std::string content_of(Fields& message, const std::string& where, bool may_be_mi
         refuse(part.full("image_url"), "{}: a data URL is missing", part.full("image_url"));
       }
       text += pictures.read(url->get<std::string>(), part.full("image_url"));
-      part.ignore({"detail", "cache_control", "file_id"});
+      marks.read(part, number, text.size());
+      part.ignore({"detail", "file_id"});
       part.end();
       continue;
     }
@@ -100,7 +102,8 @@ std::string content_of(Fields& message, const std::string& where, bool may_be_mi
     const auto words = part.text(field);
     if (!words) refuse(part.full(field), "{} is missing", part.full(field));
     text += *words;
-    part.ignore({"cache_control", "annotations", "logprobs"});
+    marks.read(part, number, text.size());
+    part.ignore({"annotations", "logprobs"});
     part.end();
   }
   return text;
@@ -171,12 +174,14 @@ ToolChoice tool_choice_of(Fields& f) {
 }
 
 /// The functions that the model may call, and as the template takes them; empty: none.
-std::string tools_of(Fields& f, const ToolChoice& choice, std::vector<Function>& functions) {
+std::string tools_of(Fields& f, const ToolChoice& choice, std::vector<Function>& functions,
+                     CacheMarks& marks) {
   const Json* tools = f.find("tools");
   if (tools == nullptr) return "";
   if (!tools->is_array()) refuse("tools", "tools: {} is not an array", shown(*tools));
   for (std::size_t i = 0; i < tools->size(); ++i) {
     Fields tool((*tools)[i], fmt::format("tools[{}].", i));
+    if (!marks.last()) marks.read(tool, 0, 0);  // they stand before the first message
     const Json* function = tool.find("function");
     if (tool.text("type").value_or("") != "function" || function == nullptr) {
       refuse(tool.full("type"), "{}: only tools of type \"function\" are supported",
@@ -210,7 +215,7 @@ std::shared_ptr<const Grammar> grammar_of_calls(const ToolChoice& choice,
   return compile_calls(calls, arguments);
 }
 
-std::vector<ChatMessage> messages_of(Fields& fields, Pictures& pictures) {
+std::vector<ChatMessage> messages_of(Fields& fields, Pictures& pictures, CacheMarks& marks) {
   const Json* list = fields.find("messages");
   if (list == nullptr || !list->is_array() || list->empty()) {
     refuse("messages", "messages: an array of at least one message is needed");
@@ -244,9 +249,11 @@ std::vector<ChatMessage> messages_of(Fields& fields, Pictures& pictures) {
     }
     if (const auto name = message.text("name")) more["name"] = *name;
     const bool is_null = (*list)[i].contains("content") && (*list)[i]["content"].is_null();
-    out.push_back({role,
-                   content_of(message, where, is_null || more.contains("tool_calls"), pictures),
-                   more.empty() ? "" : more.dump()});
+    out.push_back(
+        {role,
+         content_of(message, where, is_null || more.contains("tool_calls"), pictures, marks, i),
+         more.empty() ? "" : more.dump()});
+    marks.read(message, i, out.back().content.size());
     if (role != "assistant") message.only("tool_calls", Json::array());
     message.only("function_call", nullptr);
     message.only("audio", nullptr);
@@ -258,7 +265,7 @@ std::vector<ChatMessage> messages_of(Fields& fields, Pictures& pictures) {
         message.only(begun, false);
       }
     }
-    message.ignore({"refusal", "annotations", "cache_control", "id", "parsed", "reasoning_details",
+    message.ignore({"refusal", "annotations", "id", "parsed", "reasoning_details",
                     "thinking_blocks", "provider_specific_fields"});
     message.end();
   }
@@ -418,9 +425,10 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
                                                            {"include_stop_str_in_output", false}}) {
     f.only(name, off);
   }
-  f.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-            "prompt_cache_retention", "prediction", "cache_prompt", "id_slot", "keep_alive",
-            "priority", "request_id"});
+  out.job.keep = parse_retention(f);
+  out.job.salt = parse_salt(f);
+  f.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prediction",
+            "cache_prompt", "id_slot", "keep_alive", "priority", "request_id"});
 }
 
 std::shared_ptr<const Context> context_of(const Json& id, const std::string& owner, bool chat,
@@ -494,6 +502,22 @@ std::shared_ptr<const Context> library_context(const std::string& question,
                          : joined_context(ids, owner, out.chat, tokenizer, contexts);
 }
 
+/// The job goes on with a session.
+void place_in_session(const std::string& id, const RequestLimits& limits, const std::string& owner,
+                      Job& job) {
+  const auto session = limits.sessions ? limits.sessions->find(id, owner) : std::nullopt;
+  if (!session) {
+    throw ApiError(
+        404, "session_not_found",
+        fmt::format("session: there is no {}; POST /v1/sessions makes one", shown(Json(id))),
+        "session");
+  }
+  job.session = id;
+  job.cache = session->cache;
+  job.compacts = session->compacts;
+  job.keep = std::max(job.keep, session->retention());
+}
+
 /// `question`: that a library is asked.
 void parse_place(Fields& f, const RequestLimits& limits, const Tokenizer& tokenizer,
                  Contexts& contexts, const std::string& owner, const std::string& question,
@@ -503,6 +527,13 @@ void parse_place(Fields& f, const RequestLimits& limits, const Tokenizer& tokeni
   const Json* context = f.find("context");
   const Json* cache = f.find("cache");
   job.cite = f.flag("cite", false);
+  if (const auto id = f.text("session")) {
+    if (context != nullptr || cache != nullptr || job.cite) {
+      refuse("session", "session: {} has its own cache; leave out context, cache and cite",
+             shown(Json(*id)));
+    }
+    return place_in_session(*id, limits, owner, job);
+  }
   if (context == nullptr) {
     if (job.cite) {
       refuse("cite", "cite: only with a context: POST /v1/contexts reads the text to be cited");
@@ -869,6 +900,24 @@ Job TextRequest::job_of(std::size_t i) const {
   return out;
 }
 
+namespace {
+
+/// Tokens of a prompt up to a place in its messages.
+template <typename Encode>
+std::size_t tokens_before(const CacheMarks::Place& place, std::vector<ChatMessage> messages,
+                          const std::vector<Token>& prompt, const Encode& encode) {
+  std::string& text = messages[place.message].content;
+  const bool last = place.message + 1 == messages.size() && place.bytes == text.size();
+  if (last) return prompt.size();
+  text.resize(std::min(place.bytes, text.size()));
+  text += kPlace;
+  messages.resize(place.message + 1);
+  const std::vector<Token> cut = encode(messages);
+  return static_cast<std::size_t>(std::ranges::mismatch(prompt, cut).in1 - prompt.begin());
+}
+
+}  // namespace
+
 TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Tokenizer& tokenizer,
                        Contexts& contexts, const std::string& owner) {
   TextRequest out;
@@ -876,7 +925,9 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   Fields f(body);
   parse_common(f, limits, tokenizer, out);
   Pictures pictures(limits.vision);
-  std::vector<ChatMessage> messages = messages_of(f, pictures);
+  CacheMarks marks;
+  std::vector<ChatMessage> messages = messages_of(f, pictures, marks);
+  marks.read(f, messages.size() - 1, messages.back().content.size());  // of the whole request
   out.logprobs = f.flag("logprobs", false);
   if (const auto top = f.count("top_logprobs", 0, 20)) {
     if (!out.logprobs) refuse("top_logprobs", "top_logprobs: only with \"logprobs\": true");
@@ -884,7 +935,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   }
   ChatOptions options = chat_options(tokenizer, true);
   const ToolChoice choice = tool_choice_of(f);
-  options.tools = tools_of(f, choice, out.job.functions);
+  options.tools = tools_of(f, choice, out.job.functions, marks);
   out.several_calls = f.flag("parallel_tool_calls", true);
   options.variables = template_variables(f, out.job);
   const bool goes_on = goes_on_with_last(f, messages);
@@ -963,6 +1014,11 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     }
   });
   if (job.prompt.empty()) refuse("messages", "messages: the prompt is empty");
+  job.keep = std::max(job.keep, marks.keep());
+  if (marks.last() && !job.context) {
+    naming("messages",
+           [&] { job.marked = tokens_before(*marks.last(), messages, job.prompt, encode); });
+  }
   job.thoughts_open =
       ends_within_thoughts(tokenizer, job.prompt) || (goes_on && is_thinking(messages.back()));
   if (goes_on) job.generate.text_start = false;  // nor does it lose its first space

@@ -14,6 +14,7 @@
 #include "serve/fields.h"
 #include "serve/library.h"
 #include "serve/scheduler.h"
+#include "serve/sessions.h"
 
 namespace ballast::serve {
 
@@ -30,6 +31,7 @@ struct RequestLimits {
   const VisionModel* vision = nullptr;  ///< null: pictures are refused
   /// That "library" picks from; null: none.
   const std::vector<LibraryDocument>* library = nullptr;
+  const Sessions* sessions = nullptr;  ///< that requests name; null: none
   /// Of requests that do not say: where the model's files say nothing, temperature 0.7.
   SamplingOptions sampling = {.temperature = 0.7f};
 };

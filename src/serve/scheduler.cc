@@ -45,7 +45,8 @@ bool counts_prompt(const Policy& policy) {
 /// Of caches that are equal for equal tokens. Chats are read again with other words.
 std::string kind_of(const Job& job) {
   return describe_cache(job.cache) + (reads_again(job.cache) && job.chat ? ", chat" : "") +
-         (job.owner.empty() ? "" : ", of " + job.owner);
+         (job.owner.empty() ? "" : ", of " + job.owner) +
+         (job.salt.empty() ? "" : ", salt " + job.salt);
 }
 
 }  // namespace
@@ -68,6 +69,7 @@ struct Scheduler::Running {
   double compress_seconds = 0, read_seconds = 0;
   double told = 0;                      ///< Reading::done
   std::vector<Compaction> compactions;  ///< that its client has not been told of
+  std::optional<GaugeReading> gauge;    ///< of a context
   Stopwatch since_request, since_admitted;
   bool ended = false;
   bool paused = false;              ///< it has no slot
@@ -116,7 +118,8 @@ Scheduler::Scheduler(const Model& model, const Tokenizer& tokenizer,
                 options.prefix_dir.empty()
                     ? nullptr
                     : std::make_unique<PrefixFiles>(model, options.prefix_dir, options.prefix_files,
-                                                    options.pack)),
+                                                    options.pack),
+                PrefixPacker(model, options.pack)),
       engine_(model),
       free_at_start_(memory.left()),
       thread_([this] { loop(); }) {}
@@ -153,7 +156,7 @@ std::size_t Scheduler::memory_for(const Job& job) const {
   const std::size_t later = job.prompt.size() - job.compress_at;
   const MemoryEstimate estimate = model_.estimate(job.cache, job.compress_at, later + most, kChunk);
   return scored + estimate.cache + (job.choices > 1 ? (job.choices - 1) * estimate.kept : 0) +
-         (reads_again(job.cache) ? estimate.scratch : 0);
+         (reads_again(job.cache) || is_measured(job) ? estimate.scratch : 0);
 }
 
 std::shared_ptr<Ticket> Scheduler::submit(Job job) {
@@ -370,6 +373,10 @@ bool Scheduler::admit() {
   }
 }
 
+bool Scheduler::is_measured(const Job& job) const {
+  return job.choices == 0 && !job.embed && Gauge::why_not(model_, job.cache).empty();
+}
+
 bool Scheduler::shares(const Job& job) const {
   // Long texts turn otherwise in some models, so that no beginning is common.
   return !job.context && job.choices > 0 && model_.config().rope.long_divisors.empty() &&
@@ -536,6 +543,11 @@ void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
           }
           return !turns.cancelled();
         };
+        std::optional<Gauge> gauge;
+        if (ends && is_measured(r.job)) {
+          if (!r.reader) r.reader = std::make_unique<Engine>(model_);
+          gauge.emplace(wording).read_exact(*r.reader, sequence);
+        }
         if (!ends || scoring_of(sequence.cache()).needs_replay()) {
           const std::size_t bytes = sequence.cache().bytes().used();
           if (!r.reader) r.reader = std::make_unique<Engine>(model_);
@@ -547,7 +559,8 @@ void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
         }
         turns.leave();
         if (ends) sequence.finish_prompt();
-        r.compress_seconds += watch.seconds();
+        if (gauge) r.gauge = gauge->read(*r.reader, sequence);
+        r.compress_seconds += watch.seconds() - (r.gauge ? r.gauge->seconds : 0);
       },
       [this] {
         {
@@ -562,7 +575,7 @@ void Scheduler::prompt_read(Running& r) {
   Cache& cache = r.sequence->cache();
   r.ticket->push(PromptRead{r.before + r.job.prompt.size(), r.cached, cache.bytes().used(),
                             r.read_seconds, r.compress_seconds, std::exchange(r.compactions, {}),
-                            std::move(r.scored), r.since_request.seconds()});
+                            std::move(r.scored), r.since_request.seconds(), r.gauge});
   if (r.job.embed) {
     r.ticket->push(Embedded{embedding_of(r.states, r.job.prompt.size())});
     r.ended = true;
@@ -710,9 +723,12 @@ void Scheduler::finish(Running& r) {
 }
 
 void Scheduler::keep_beginning(Running& r, std::vector<Token> tokens, Cache cache, Lease lease) {
-  prefixes_.keep({kind_of(r.job), std::move(tokens), r.exact() ? 0 : r.job.compress_at,
+  std::string kind = kind_of(r.job);
+  if (!r.job.session.empty()) options_.sessions->went_on(r.job.session, kind, tokens);
+  prefixes_.keep({std::move(kind), std::move(tokens), r.exact() ? 0 : r.job.compress_at,
                   r.job.cache.protocol == Protocol::stream, r.compressed, std::move(cache),
-                  std::move(lease), ""});
+                  std::move(lease), ""},
+                 r.job.keep);
 }
 
 void Scheduler::fail(Running& r, const ApiError& error) {

@@ -22,6 +22,7 @@
 #include "serve/metrics.h"
 #include "serve/pace.h"
 #include "serve/prefixes.h"
+#include "serve/sessions.h"
 #include "serve/token_texts.h"
 
 namespace ballast::serve {
@@ -33,7 +34,8 @@ struct SchedulerOptions {
   double patience = kPatience;
   std::filesystem::path prefix_dir = {};  ///< where beginnings survive the process; empty: nowhere
   std::size_t prefix_files = 0;           ///< bytes that they take there at most
-  PackPreset pack = {};                   ///< of beginnings there: see Contexts
+  PackPreset pack = {};                   ///< of beginnings that rest: see PrefixPacker
+  Sessions* sessions = nullptr;           ///< that jobs are of; null: none
 };
 
 class Choice;
@@ -48,6 +50,7 @@ class Scheduler {
 
   /// Throws ApiError if the job can never run, or the queue is full.
   std::shared_ptr<Ticket> submit(Job job);
+  Prefixes& prefixes() { return prefixes_; }
   /// Memory that engines and logits take, whatever runs.
   static std::size_t own_memory(const Model& model, std::size_t slots);
 
@@ -89,6 +92,8 @@ class Scheduler {
   std::size_t chunk() const;
   std::size_t memory_for(const Job& job) const;
   bool shares(const Job& job) const;
+  /// Whether what its cache costs is measured: that of a context.
+  bool is_measured(const Job& job) const;
   /// Keeps what the job's sequence has read for requests that begin alike.
   void keep_beginning(Running& job, std::vector<Token> tokens, Cache cache, Lease lease);
 

@@ -17,6 +17,7 @@
 #include "base/interruption.h"
 #include "cache/cache_size.h"
 #include "model/suggested_sampling.h"
+#include "report/gauge_json.h"
 #include "serve/answers.h"
 #include "serve/api_error.h"
 #include "serve/contexts.h"
@@ -33,6 +34,8 @@
 #include "serve/page.h"
 #include "serve/requests.h"
 #include "serve/scheduler.h"
+#include "serve/session_calls.h"
+#include "serve/sessions.h"
 
 namespace ballast::serve {
 namespace {
@@ -262,11 +265,12 @@ struct Server::Impl {
                model.turns_only(),
                options.vision.get(),
                options.library.empty() ? nullptr : &library,
+               &sessions,
                suggested_sampling(model.file().tokenizer(), RequestLimits().sampling)},
         scheduler(model, this->tokenizer,
                   {options.slots, options.queue, options.patience,
                    o.cache_dir_max > 0 && !o.cache_dir.empty() ? o.cache_dir / "beginnings" : "",
-                   o.cache_dir_max, o.pack},
+                   o.cache_dir_max, o.pack, &sessions},
                   memory, contexts, metrics) {
     if (o.port != ServerOptions::kNoPort) {
       http.emplace(
@@ -321,6 +325,7 @@ struct Server::Impl {
   };
 
   void set_up();
+  void set_up_sessions();
   bool knows_host(const Request& request) const;
   bool names_origin(std::string_view origin) const {
     return std::ranges::count(o.origins, "*") > 0 || std::ranges::count(o.origins, origin) > 0;
@@ -368,6 +373,7 @@ struct Server::Impl {
   Metrics metrics;
   Contexts contexts;
   std::vector<LibraryDocument> library;
+  Sessions sessions;
   RequestLimits limits;
   std::vector<Route> routes;
   std::atomic<std::size_t> held = 0;  ///< answers that wait for their readers
@@ -599,7 +605,8 @@ void Server::Impl::make_context(Call& call) {
   parsed.job.client = client_of(call.request);
   parsed.info.owner = owner_of(call.request);
   contexts.check_room(0);
-  parsed.info.cache = describe_cache(model.cache_options(parsed.job.cache));
+  const CacheOptions cache = model.cache_options(parsed.job.cache);
+  parsed.info.cache = describe_cache(cache);
   const std::vector<Token> text = parsed.job.prompt;
   Waiting waiting(scheduler.submit(std::move(parsed.job)), call.response, held, o.slots);
   call.end_work();
@@ -622,6 +629,7 @@ void Server::Impl::make_context(Call& call) {
       parsed.info.bytes = read->cache_bytes;
       parsed.info.read_seconds = read->read_seconds;
       parsed.info.compress_seconds = read->compress_seconds;
+      if (read->gauge) parsed.info.gauge = ballast::to_json(*read->gauge, cache.policy);
     }
     if (auto* context = std::get_if<ContextRead>(&event)) {
       parsed.info.exact_bytes = model.exact_bytes(*context->cache);
@@ -820,11 +828,36 @@ void Server::Impl::set_up() {
   get("/v1/contexts/*/kept/*/*", [this](Call& call) {
     call.reply(kept_of_head(*context_of(call), number_of(call.parts[1]), number_of(call.parts[2])));
   });
+  set_up_sessions();
   routes.push_back({"DELETE", "/v1/contexts/*", [this](Call& call) {
                       if (!contexts.remove(call.parts[0], owner_of(call.request)))
                         throw no_context(call.parts[0]);
                       call.reply({{"id", call.parts[0]}, {"object", "context"}, {"deleted", true}});
                     }});
+}
+
+void Server::Impl::set_up_sessions() {
+  const auto add = [this](const char* method, const char* pattern, auto work) {
+    routes.push_back(
+        {method, pattern, [this, work](Call& call) {
+           const SessionCalls calls(sessions, scheduler.prefixes(), limits, owner_of(call.request));
+           const std::string id = call.parts.empty() ? "" : call.parts[0];
+           const Json body = call.request.body.empty() ? Json::object() : call.take_object();
+           call.reply(work(calls, id, body));
+         }});
+  };
+  using Calls = const SessionCalls&;
+  using Id = const std::string&;
+  add("POST", "/v1/sessions", [](Calls c, Id, const Json& body) { return c.create(body); });
+  add("GET", "/v1/sessions", [](Calls c, Id, const Json&) { return c.list(); });
+  add("GET", "/v1/sessions/*", [](Calls c, Id id, const Json&) { return c.show(id); });
+  add("DELETE", "/v1/sessions/*", [](Calls c, Id id, const Json&) { return c.remove(id); });
+  add("POST", "/v1/sessions/*/fork", [](Calls c, Id id, const Json&) { return c.fork(id); });
+  add("POST", "/v1/sessions/*/pin",
+      [](Calls c, Id id, const Json& body) { return c.pin(id, body); });
+  add("POST", "/v1/sessions/*/release", [](Calls c, Id id, const Json&) { return c.release(id); });
+  add("POST", "/v1/sessions/*/compact",
+      [](Calls c, Id id, const Json& body) { return c.compact(id, body); });
 }
 
 void Server::fit_weights(Model& model, std::size_t memory, std::size_t slots) {

@@ -1,6 +1,7 @@
 // What requests cost.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct Compaction {
 /// What an answer took so far.
 struct Usage {
   std::size_t prompt = 0, cached = 0;  ///< tokens of prompts; of these, found in a cache
+  std::size_t kept = 0;                ///< of the others, marked to be kept: see CacheMarks
+  std::chrono::seconds keep{};         ///< how long these are
   std::size_t made = 0, thoughts = 0;  ///< tokens of answers; of these, thoughts
   std::size_t prompt_cache_bytes = 0, cache_bytes = 0;
   double first_seconds = 0;  ///< from the request until the prompts were read

@@ -1,4 +1,6 @@
 // Anthropic's API of messages.
+#include <algorithm>
+
 #include "serve/contexts.h"
 #include "serve/formats/format.h"
 
@@ -17,8 +19,9 @@ Json image_part(Fields& part) {
   return out;
 }
 
-/// The content of a result: a text, or parts where it shows images.
-Json result_of(const Json& content, const std::string& where) {
+/// The content of a result: a text, or parts where it shows images. `mark`: cache_control of its
+/// last part that has one.
+Json result_of(const Json& content, const std::string& where, Json& mark) {
   if (!content.is_array()) return text_of(content, where, {"text"});
   std::string text;
   Json parts = Json::array();
@@ -26,7 +29,8 @@ Json result_of(const Json& content, const std::string& where) {
   for (std::size_t i = 0; i < content.size(); ++i) {
     Fields part(content[i], fmt::format("{}[{}].", where, i));
     const std::string type = needed(part, "type");
-    part.ignore({"cache_control", "citations"});
+    part.ignore({"citations"});
+    if (const Json* control = part.find("cache_control")) mark = *control;
     if (type == "text") {
       text += needed(part, "text");
       parts.push_back({{"type", "text"}, {"text", content[i]["text"]}});
@@ -59,13 +63,15 @@ void add_message(const Json& message, const std::string& where, Json& out) {
     return;
   }
   std::string text, thoughts;
-  Json parts = Json::array();  // with pictures
+  Json parts = Json::array();  // with pictures, or marked to be kept
   bool shows = false;
+  Json mark;  // of what becomes no part
   Json calls = Json::array();
   for (std::size_t i = 0; i < content->size(); ++i) {
     Fields part((*content)[i], fmt::format("{}content[{}].", where, i));
     const std::string type = needed(part, "type");
-    part.ignore({"cache_control", "citations"});
+    part.ignore({"citations"});
+    const Json* control = part.find("cache_control");
     if (type == "text") {
       const std::string words = needed(part, "text");
       parts.push_back({{"type", "text"}, {"text", words}});
@@ -88,13 +94,23 @@ void add_message(const Json& message, const std::string& where, Json& out) {
                          {"arguments", input == nullptr ? "{}" : line(*input)}}}});
     } else if (type == "tool_result" && role == "user") {
       const Json* result = part.find("content");
+      Json inner;
       out.push_back(
           {{"role", "tool"},
            {"tool_call_id", needed(part, "tool_use_id")},
-           {"content", result == nullptr ? Json("") : result_of(*result, part.full("content"))}});
+           {"content",
+            result == nullptr ? Json("") : result_of(*result, part.full("content"), inner)}});
+      if (control != nullptr) inner = *control;
+      if (!inner.is_null()) out.back()["cache_control"] = std::move(inner);
       part.ignore({"is_error"});
     } else {
       unsupported(part.full("type"), type, "text, image, thinking, tool_use and tool_result");
+    }
+    if (control != nullptr && (type == "text" || type == "image")) {
+      parts.back()["cache_control"] = *control;
+      shows = true;
+    } else if (control != nullptr && type != "tool_result") {
+      mark = *control;
     }
     part.end();
   }
@@ -103,6 +119,7 @@ void add_message(const Json& message, const std::string& where, Json& out) {
   one["content"] = shows ? std::move(parts) : Json(text);
   if (!thoughts.empty()) one["reasoning_content"] = thoughts;
   if (!calls.empty()) one["tool_calls"] = std::move(calls);
+  if (!mark.is_null()) one["cache_control"] = std::move(mark);
   out.push_back(std::move(one));
 }
 
@@ -115,10 +132,12 @@ Json tools_of(const Json& tools) {
     Json function = {{"name", needed(tool, "name")}};
     copy(tool, function, {"description"});
     if (const Json* schema = tool.find("input_schema")) function["parameters"] = *schema;
-    tool.ignore({"cache_control", "strict", "input_examples", "eager_input_streaming",
-                 "defer_loading", "allowed_callers"});
+    tool.ignore(
+        {"strict", "input_examples", "eager_input_streaming", "defer_loading", "allowed_callers"});
     tool.end();
+    const Json* control = tool.find("cache_control");
     out.push_back({{"type", "function"}, {"function", std::move(function)}});
+    if (control != nullptr) out.back()["cache_control"] = *control;
   }
   return out;
 }
@@ -152,14 +171,20 @@ class Anthropic : public Format {
  public:
   explicit Anthropic(const Json& body) {
     Fields f(body);
-    copy(f, body_, {"model", "max_tokens", "temperature", "top_p", "top_k", "stream", "thinking"});
+    copy(f, body_,
+         {"model", "max_tokens", "temperature", "top_p", "top_k", "stream", "thinking",
+          "cache_control"});
     copy_extensions(f, body_);
     const Json thinking = body_.value("thinking", Json());
     hides_thoughts_ = thinking.is_object() && thinking.value("type", Json()) == "disabled";
     if (const Json* stops = f.find("stop_sequences")) body_["stop"] = *stops;
     Json messages = Json::array();
     if (const Json* system = f.find("system")) {
-      messages.push_back({{"role", "system"}, {"content", text_of(*system, "system", {"text"})}});
+      const std::string text = text_of(*system, "system", {"text"});
+      const bool marked = system->is_array() && std::ranges::any_of(*system, [](const Json& part) {
+                            return part.contains("cache_control");
+                          });
+      messages.push_back({{"role", "system"}, {"content", marked ? *system : Json(text)}});
     }
     const Json& list = list_of(f, "messages");
     for (std::size_t i = 0; i < list.size(); ++i) {
@@ -246,8 +271,12 @@ class Anthropic : public Format {
 
  private:
   static Json to_json(const Usage& u) {
-    Json out = {{"input_tokens", u.prompt - u.cached},
-                {"cache_creation_input_tokens", 0},
+    const bool hour = u.keep >= std::chrono::hours(1);
+    Json out = {{"input_tokens", u.prompt - u.cached - u.kept},
+                {"cache_creation_input_tokens", u.kept},
+                {"cache_creation",
+                 {{"ephemeral_5m_input_tokens", hour ? 0 : u.kept},
+                  {"ephemeral_1h_input_tokens", hour ? u.kept : 0}}},
                 {"cache_read_input_tokens", u.cached},
                 {"output_tokens", u.made}};
     add_compactions(out, u);

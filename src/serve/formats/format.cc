@@ -116,9 +116,9 @@ void copy(Fields& from, Json& to, std::initializer_list<const char*> names) {
 
 void copy_extensions(Fields& from, Json& to) {
   copy(from, to,
-       {"cache", "context", "seed", "min_p", "repetition_penalty", "presence_penalty",
-        "frequency_penalty", "logit_bias", "ignore_eos", "chat_template_kwargs", "enable_thinking",
-        "thinking_budget"});
+       {"cache", "context", "session", "cache_salt", "prompt_cache_key", "prompt_cache_retention",
+        "seed", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+        "logit_bias", "ignore_eos", "chat_template_kwargs", "enable_thinking", "thinking_budget"});
 }
 
 Json arguments_of(const Json& call) {

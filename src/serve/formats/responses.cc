@@ -156,7 +156,7 @@ class Responses : public Format {
     f.only("prompt", nullptr);
     f.only("top_logprobs", 0);
     f.ignore({"store", "include", "metadata", "user", "safety_identifier", "service_tier",
-              "prompt_cache_key", "prompt_cache_retention", "stream_options", "max_tool_calls"});
+              "stream_options", "max_tool_calls"});
     f.end();
     // The answer repeats what was asked.
     about_ = Json::object();

@@ -1,0 +1,119 @@
+#include "serve/session_calls.h"
+
+#include <algorithm>
+
+#include "ballast/error.h"
+#include "ballast/memory_size.h"
+#include "serve/api_error.h"
+#include "serve/retention.h"
+
+namespace ballast::serve {
+namespace {
+
+[[noreturn]] void no_session(const std::string& id) {
+  throw ApiError(404, "session_not_found",
+                 fmt::format("there is no session {}", serve::shown(Json(id))));
+}
+
+}  // namespace
+
+SessionInfo SessionCalls::needed(const std::string& id) const {
+  auto info = sessions_.find(id, owner_);
+  if (!info) no_session(id);
+  return std::move(*info);
+}
+
+Json SessionCalls::create(const Json& body) const {
+  Fields f(body);
+  SessionInfo info;
+  info.owner = owner_;
+  info.name = f.text("name").value_or("");
+  if (info.name.size() > Contexts::kMostName) {
+    refuse("name", "name: {} bytes are too many; give at most {}", info.name.size(),
+           Contexts::kMostName);
+  }
+  Job job;
+  parse_cache(f.find("cache"), limits_, job);
+  info.cache = job.cache;
+  info.compacts = job.compacts;
+  info.keep = parse_keep(f.text("ttl").value_or("1h"), "ttl");
+  info.pinned = f.flag("pinned", false);
+  f.end();
+  return shown(sessions_.create(std::move(info)));
+}
+
+Json SessionCalls::list() const {
+  Json data = Json::array();
+  for (const SessionInfo& info : sessions_.list(owner_)) data.push_back(shown(info));
+  return {{"object", "list"}, {"data", std::move(data)}};
+}
+
+Json SessionCalls::show(const std::string& id) const { return shown(needed(id)); }
+
+Json SessionCalls::fork(const std::string& id) const {
+  const auto info = sessions_.fork(id, owner_);
+  if (!info) no_session(id);
+  return shown(*info);
+}
+
+Json SessionCalls::pin(const std::string& id, const Json& body) const {
+  Fields f(body);
+  std::optional<std::chrono::seconds> keep;
+  if (const auto ttl = f.text("ttl")) keep = parse_keep(*ttl, "ttl");
+  f.end();
+  const auto info = sessions_.hold(id, owner_, !keep, keep);
+  if (!info) no_session(id);
+  prefixes_.hold(info->kind, info->tokens, info->retention());
+  return shown(*info);
+}
+
+Json SessionCalls::release(const std::string& id) const {
+  const auto info = sessions_.hold(id, owner_, false, {});
+  if (!info) no_session(id);
+  prefixes_.release(info->kind, info->tokens);
+  return shown(*info);
+}
+
+Json SessionCalls::compact(const std::string& id, const Json& body) const {
+  Fields f(body);
+  const Json* bytes = f.find("bytes");
+  f.end();
+  const SessionInfo info = needed(id);
+  std::size_t most = 0;
+  if (bytes != nullptr && bytes->is_number_unsigned()) most = bytes->get<std::size_t>();
+  try {
+    if (bytes != nullptr && bytes->is_string()) {
+      const MemorySize size = MemorySize::parse(bytes->get<std::string>());
+      if (!size.needs_length()) most = size.bytes(0, 0);
+    }
+    if (most == 0) {
+      refuse("bytes", "bytes: give a size, such as \"64M\" or 67108864, not {}",
+             bytes == nullptr ? "nothing" : serve::shown(*bytes));
+    }
+    if (!prefixes_.compact(info.kind, info.tokens, most)) {
+      throw ApiError(409, "nothing_cached",
+                     "nothing is cached of this session: its next request reads its text");
+    }
+  } catch (const Error& error) {
+    throw ApiError(
+        error.code() == ErrorCode::out_of_memory ? 503 : 400,
+        error.code() == ErrorCode::out_of_memory ? "insufficient_memory" : "invalid_value",
+        error.what(), "bytes");
+  }
+  return shown(needed(id));
+}
+
+Json SessionCalls::remove(const std::string& id) const {
+  const auto info = sessions_.remove(id, owner_);
+  if (!info) no_session(id);
+  // Forks may rest on the same rows.
+  const std::vector<SessionInfo> others = sessions_.list(owner_);
+  const bool shared = std::ranges::any_of(others, [&](const SessionInfo& other) {
+    return other.kind == info->kind && other.tokens.size() >= info->tokens.size() &&
+           std::equal(info->tokens.begin(), info->tokens.end(), other.tokens.begin());
+  });
+  if (!shared) prefixes_.remove(info->kind, info->tokens);
+  return {{"id", id}, {"object", "session"}, {"deleted", true}};
+}
+
+}  // namespace ballast::serve
