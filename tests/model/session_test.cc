@@ -72,6 +72,31 @@ TEST_F(SessionTest, GoesOnWhereReadingWasStopped) {
   EXPECT_EQ(logits(stopped), logits(whole));
 }
 
+// Eight forks of a text hold its rows once, and go on as clones do.
+TEST_F(SessionTest, ForksShareWhatWasRead) {
+  for (const char* method : {"exact", "streaming-llm:budget=128"}) {
+    auto parent = std::make_shared<Session>(model(), options(method));
+    parent->read_context(read_file(BALLAST_SOURCE_DIR "/examples/record.txt"));
+    const std::size_t shared = parent->cache().bytes().used();
+    std::vector<Session> forks;
+    for (int i = 0; i < 8; ++i) {
+      Session& fork = forks.emplace_back(Session::fork(parent));
+      Session clone = parent->clone();
+      const std::vector<Token> more = tokens(" line one" + std::to_string(i));
+      for (Session* one : {&fork, &clone}) one->read(more);
+      ASSERT_EQ(fork.tokens(), clone.tokens());
+      EXPECT_TRUE(std::ranges::equal(fork.text(), clone.text()));
+      for (std::size_t t = 0; t < fork.logits().size(); ++t) {
+        ASSERT_NEAR(fork.logits()[t], clone.logits()[t], 0.1f) << method << " token " << t;
+      }
+      EXPECT_LT(fork.cache().bytes().used() - shared, shared / 8) << "its own rows alone";
+    }
+    EXPECT_EQ(parent.use_count(), 9) << "nothing is copied";
+    EXPECT_EQ(parent->cache().bytes().used(), shared);
+    EXPECT_THROW(Session::fork(std::make_shared<Session>(forks[0].clone())), Error);
+  }
+}
+
 TEST_F(SessionTest, ACopyGoesOnAlike) {
   const std::vector<Token> text = tokens("line calm apple"), more = tokens(" line big pear");
   Session session(model(), options("snapkv:rate=0.5,sink=0,window=2,observe=2"));
