@@ -54,10 +54,20 @@ Cache PrefixPacker::unpack(std::span<const std::byte> packed) const {
 }
 
 Prefixes::Prefixes(Memory& memory, Metrics& metrics, std::unique_ptr<PrefixFiles> files,
-                   std::optional<PrefixPacker> packer)
-    : memory_(memory), metrics_(metrics), files_(std::move(files)), packer_(packer) {}
+                   std::optional<PrefixPacker> packer, std::chrono::seconds rest)
+    : memory_(memory), metrics_(metrics), files_(std::move(files)), packer_(packer), rest_(rest) {
+  if (packer_) thread_ = std::thread([this] { pack_resting(); });
+}
 
-Prefixes::~Prefixes() = default;
+Prefixes::~Prefixes() {
+  if (!thread_.joinable()) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
 
 void Prefixes::use(List::iterator at) {
   kept_.splice(kept_.begin(), kept_, at);
@@ -203,34 +213,49 @@ bool Prefixes::evict(std::size_t but_first) {
   return evict_one(but_first);
 }
 
-bool Prefixes::evict_one(std::size_t but_first) {
+template <typename Fits>
+Prefixes::List::iterator Prefixes::least(std::size_t but_first, const Fits& fits) {
   const Clock::time_point now = Clock::now();
-  auto least = kept_.end();
   const auto key = [&](const Kept& one) { return std::pair(one.held(now), one.worth); };
+  auto out = kept_.end();
   std::size_t place = 0;
   for (auto at = kept_.begin(); at != kept_.end(); ++at) {
-    if (place++ < but_first || !at->prefix->in_memory()) continue;
+    if (place++ < but_first || !fits(*at)) continue;
     // Of equal ones that used longest ago, which is further back.
-    if (least == kept_.end() || key(*at) <= key(*least)) least = at;
+    if (out == kept_.end() || key(*at) <= key(*out)) out = at;
   }
-  if (least == kept_.end()) return false;
-  age_ = std::max(age_, least->worth);
-  if (pack(least)) return true;
-  if (files_ && files_->let_go(least->prefix->id)) {
-    least->prefix = without_cache(*least->prefix);
+  return out;
+}
+
+bool Prefixes::evict_one(std::size_t but_first) {
+  const auto at = least(but_first, [](const Kept& one) { return one.prefix->in_memory(); });
+  if (at == kept_.end()) return false;
+  age_ = std::max(age_, at->worth);
+  if (pack(at)) return true;
+  if (files_ && files_->let_go(at->prefix->id)) {
+    at->prefix = without_cache(*at->prefix);
   } else {
-    kept_.erase(least);
+    kept_.erase(at);
   }
   count();
   return true;
 }
 
+bool Prefixes::can_pack(const Kept& one) const {
+  return packer_ && !one.stays && packer_->can(*one.prefix) &&
+         !(files_ && files_->is_written(one.prefix->id));
+}
+
 bool Prefixes::pack(List::iterator at) {
-  // What has a file lies there packed.
-  if (!packer_ || (files_ && files_->is_written(at->prefix->id))) return false;
+  if (!can_pack(*at)) return false;
   std::shared_ptr<Prefix> packed =
       packer_->packed(*at->prefix, files_ ? files_->note_of(*at->prefix) : "");
-  if (!packed) return false;
+  at->stays = !packed;
+  if (packed) replace(at, std::move(packed));
+  return !at->stays;
+}
+
+void Prefixes::replace(List::iterator at, std::shared_ptr<Prefix> packed) {
   if (files_) files_->replace(at->prefix->id, packed);
   at->prefix.reset();  // with it goes its lease
   if (memory_.take(packed->bytes(), packed->lease)) {
@@ -241,7 +266,28 @@ bool Prefixes::pack(List::iterator at) {
     kept_.erase(at);
   }
   count();
-  return true;
+}
+
+void Prefixes::pack_resting() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, std::chrono::milliseconds(500), [&] { return stopping_; })) {
+    if (memory_.left() > memory_.total() / 4) continue;
+    const auto rests = [&](const Kept& one) {
+      return one.used + rest_ <= Clock::now() && can_pack(one);
+    };
+    const auto next = least(0, rests);
+    if (next == kept_.end()) continue;
+    std::shared_ptr<const Prefix> prefix = next->prefix;
+    lock.unlock();
+    std::shared_ptr<Prefix> packed =
+        packer_->packed(*prefix, files_ ? files_->note_of(*prefix) : "");
+    lock.lock();
+    const auto at = std::ranges::find(kept_, prefix, &Kept::prefix);
+    prefix.reset();
+    if (at == kept_.end() || !rests(*at)) continue;
+    at->stays = !packed;
+    if (packed) replace(at, std::move(packed));
+  }
 }
 
 Prefixes::List::const_iterator Prefixes::longest(const std::string& kind,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <list>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "ballast/engine/model.h"
@@ -63,15 +65,19 @@ class PrefixPacker {
 class PrefixFiles;
 
 /// Keeps caches, and finds those on disk. Where memory is short, those that are cheap to read again
-/// for their bytes and were used long ago go first: they are packed, then dropped. Safe to use from
-/// many threads.
+/// for their bytes and were used long ago go first: they are packed, then dropped. Once less than a
+/// quarter of the memory is left a thread packs those that rest, so that seldom anyone waits for
+/// it. Safe to use from many threads.
 class Prefixes {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `files`: where they survive the process; null: nowhere. `packer`: none packs nothing.
+  static constexpr std::chrono::seconds kRest{10};
+
+  /// `files`: where they survive the process; null: nowhere. `packer`: none packs nothing. `rest`:
+  /// how long after its last use a cache rests.
   Prefixes(Memory& memory, Metrics& metrics, std::unique_ptr<PrefixFiles> files,
-           std::optional<PrefixPacker> packer = {});
+           std::optional<PrefixPacker> packer = {}, std::chrono::seconds rest = kRest);
   ~Prefixes();
 
   /// A beginning of a prompt, ready to be gone on from.
@@ -117,6 +123,7 @@ class Prefixes {
     double worth = 0;
     std::chrono::seconds keep{};
     Clock::time_point used{};
+    bool stays = false;  ///< it could not be packed
     bool held(Clock::time_point now) const { return used + keep > now; }
   };
   using List = std::list<Kept>;
@@ -132,7 +139,15 @@ class Prefixes {
   /// Takes memory, evicting all but the first if need be.
   bool take_beside_first(std::size_t bytes, Lease& lease);
   bool evict_one(std::size_t but_first);
+  /// The one to be packed or dropped next that `fits`, but for so many used last; end(): none.
+  template <typename Fits>
+  List::iterator least(std::size_t but_first, const Fits& fits);
+  /// Whether it may be packed: what has a file lies there packed.
+  bool can_pack(const Kept& one) const;
   bool pack(List::iterator at);
+  /// `packed` takes its place.
+  void replace(List::iterator at, std::shared_ptr<Prefix> packed);
+  void pack_resting();
   void count() const;
 
   Memory& memory_;
@@ -142,6 +157,10 @@ class Prefixes {
   mutable std::mutex mutex_;
   List kept_;  ///< used last in front
   double age_ = 0;
+  std::chrono::seconds rest_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::thread thread_;  ///< of pack_resting(); only where there is a packer
 };
 
 }  // namespace ballast::serve

@@ -209,6 +209,24 @@ TEST(ServeSessions, ThoseThatRestArePackedFirst) {
   EXPECT_STREQ(prefixes.held("exact", texts[0]).where, "nowhere");
 }
 
+// Once memory runs short what rests is packed beside the work, before anyone needs the memory.
+TEST(ServeSessions, ThoseThatRestArePackedBesideTheWork) {
+  const TempDir dir;
+  const Model model(model_with_basis(kMini, dir.path()));
+  serve::Metrics metrics;
+  serve::Memory memory(read(model, 1, 600, "exact").bytes() * 5 / 4);
+  serve::Prefixes prefixes(memory, metrics, nullptr,
+                           serve::PrefixPacker(model, pack_preset(model, "1/16")),
+                           std::chrono::seconds(0));
+  const std::vector<Token> text = read(model, 1, 600, "exact").tokens;
+  prefixes.keep(read(model, 1, 600, "exact"));
+  for (int i = 0; i < 600 && metrics.prefixes_packed == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_STREQ(prefixes.held("exact", text).where, "packed");
+  EXPECT_GT(memory.left(), memory.total() / 4);
+}
+
 // A text that was compressed costs as much to read again and takes fewer bytes: it stays longer.
 // One that is held stays longest.
 TEST(ServeSessions, WhatIsCheapToReadAgainForItsBytesGoesFirst) {
