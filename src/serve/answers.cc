@@ -25,6 +25,12 @@ void append(std::vector<Compaction>& all, const std::vector<Compaction>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
+/// GaugeReading::kl of a context; -1: it is not known.
+double kl_of(const ContextInfo& info) {
+  const auto kl = info.gauge.is_object() ? info.gauge.find("kl") : info.gauge.end();
+  return kl != info.gauge.end() && kl->is_number() ? kl->get<double>() : -1;
+}
+
 /// Appends the lists of one object of lists to those of another.
 void append(Json& all, const Json& more) {
   for (auto& [name, list] : all.items()) {
@@ -59,6 +65,7 @@ std::vector<Json> AnswerWriter::add(const PromptRead& read, std::size_t prompt) 
   usage_.kept += request_.job.marked - std::min(request_.job.marked, read.cached);
   usage_.keep = request_.job.keep;
   usage_.prompt_cache_bytes += read.cache_bytes;
+  if (request_.job.context) usage_.kl = kl_of(request_.job.context->info);
   usage_.first_seconds = std::max(usage_.first_seconds, read.seconds);
   append(usage_.compactions, read.compactions);
   std::vector<Json> chunks;

@@ -470,6 +470,7 @@ std::shared_ptr<const Context> joined_context(const Json& ids, const std::string
   return naming("context", [&] {
     Cache cache = join_documents(std::move(documents));
     info.tokens = cache.tokens();
+    info.gauge = nullptr;  // it was of the first alone
     return std::make_shared<const Context>(Context{std::move(info), std::move(cache), Lease()});
   });
 }

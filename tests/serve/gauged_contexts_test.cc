@@ -28,6 +28,10 @@ TEST(ServeGaugedContexts, SayWhatTheirCacheCosts) {
     EXPECT_GT(small["gauge"]["tokens"], 20);
     EXPECT_THAT(tiny["gauge"]["text"].get<std::string>(), StartsWith("much is lost: KL "));
     EXPECT_TRUE(read({{"method", "exact"}})["gauge"].is_null());
+    Json asked = chat("What is the number of record 7?");
+    asked["context"] = tiny["id"];
+    EXPECT_EQ(server.post("/v1/chat/completions", asked).json()["usage"]["cache_kl"],
+              tiny["gauge"]["kl"]);
   }
   const TestServer server(options);
   EXPECT_EQ(server.get("/v1/contexts/" + tiny["id"].get<std::string>()).json()["gauge"],

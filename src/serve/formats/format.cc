@@ -50,6 +50,7 @@ class OpenAi : public Format {
                 {"cached_tokens", u.cached},
                 {"prompt_cache_bytes", u.prompt_cache_bytes},
                 {"cache_bytes", u.cache_bytes}};
+    if (u.kl >= 0) out["cache_kl"] = u.kl;
     add_compactions(out, u);
     return out;
   }
