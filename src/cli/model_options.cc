@@ -26,7 +26,8 @@ void CacheFlags::add_to(CLI::App& app, bool with_method) {
     add("--cache", cache,
         "Memory of the whole cache: 1/8, 0.125 or 12% of the exact bf16 cache of the text, 256M, "
         "40K/token; what follows the text comes on top. Without --method: calibrated where the "
-        "model has a calibration, else replay",
+        "model has a calibration, else replay. auto (run): the smallest of 1/16 to 1/2 from which "
+        "answers are nearly those of the exact cache, for each text",
         "SIZE");
   }
   options_.push_back(
@@ -138,13 +139,18 @@ std::size_t parse_bytes(const std::string& text, std::string_view option, std::s
   fail("{} {}: give bytes with a unit, such as 512M or 8G{}", option, text, hint);
 }
 
-CacheOptions CacheFlags::parse() const {
+CacheOptions CacheFlags::parse(bool guarded) const {
   for (const CLI::Option* option : options_) {
     require(option->count() == 0 || !option->results().front().empty(),
             "{}: an empty value; leave the option out", option->get_name());
   }
+  if (is_auto()) {
+    require(guarded, "--cache auto: only ballast run chooses a size for each text; give 1/8");
+    require(method.empty() && memory.empty(), "--cache auto chooses for itself: leave out {}",
+            method.empty() ? "--memory" : "--method");
+  }
   CacheOptions options;
-  const bool sized = !cache.empty() || !memory.empty();
+  const bool sized = (!cache.empty() && !is_auto()) || !memory.empty();
   options.policy = Policy::parse(!method.empty() ? method : sized ? "replay" : "exact");
   require(cache.empty() || memory.empty(),
           "--cache is for the text, --memory for the text and what follows it; give one");
@@ -165,7 +171,7 @@ CacheOptions CacheFlags::parse() const {
 }
 
 void CacheFlags::choose(CacheOptions& options, const Model& model) const {
-  if (!method.empty() || (cache.empty() && memory.empty())) return;
+  if (!method.empty() || is_auto() || (cache.empty() && memory.empty())) return;
   options.policy = model.policy_for(cache.empty() ? memory : cache);
 }
 
@@ -274,7 +280,8 @@ bool read_tokens(Session& session, std::span<const Token> tokens, bool quiet, do
 }
 
 bool finish_prompt(Session& session, bool quiet, const std::atomic<bool>* cancelled,
-                   std::vector<std::vector<Token>> questions) {
+                   std::vector<std::vector<Token>> questions,
+                   const std::function<bool(const ReplayOptions&)>& finish) {
   Progress progress("reading again", prefill_share(session.model().model.config(), session.tokens(),
                                                    session.tokens()));
   ReplayOptions options;
@@ -283,7 +290,7 @@ bool finish_prompt(Session& session, bool quiet, const std::atomic<bool>* cancel
     if (!quiet) progress.update(static_cast<double>(done) / static_cast<double>(total));
     return cancelled == nullptr || !*cancelled;
   };
-  return session.finish_prompt(options);
+  return finish ? finish(options) : session.finish_prompt(options);
 }
 
 }  // namespace ballast::cli

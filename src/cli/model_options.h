@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,7 +46,11 @@ struct CacheFlags {
   /// --memory, for commands that call fit().
   void add_memory_to(CLI::App& app);
   /// Throws Error on an unknown name. With --memory a method has its bytes after fit() only.
-  CacheOptions parse() const;
+  /// `guarded`: the caller has a Guard for is_auto(), and gets an exact cache; else that is
+  /// refused.
+  CacheOptions parse(bool guarded = false) const;
+  /// Whether the size is chosen for the text: --cache auto.
+  bool is_auto() const { return cache == "auto"; }
   /// Where --cache or --memory says how much and --method nothing, the method for this model
   /// (Model::policy_for) in place of replay.
   void choose(CacheOptions& options, const Model& model) const;
@@ -96,8 +101,10 @@ bool read_tokens(Session& session, std::span<const Token> tokens, bool quiet, do
                  const std::atomic<bool>* cancelled = nullptr);
 
 /// Session::finish_prompt with progress unless `quiet`. Returns false, the prompt not ended, once
-/// `cancelled` is true. `questions`: see ReplayOptions.
+/// `cancelled` is true. `questions`: see ReplayOptions. `finish`: in its place, such as one that
+/// measures.
 bool finish_prompt(Session& session, bool quiet, const std::atomic<bool>* cancelled = nullptr,
-                   std::vector<std::vector<Token>> questions = {});
+                   std::vector<std::vector<Token>> questions = {},
+                   const std::function<bool(const ReplayOptions&)>& finish = {});
 
 }  // namespace ballast::cli

@@ -108,13 +108,14 @@ class Runner {
       : o_(o),
         questions_(std::move(questions)),
         context_(std::move(context)),
-        cache_options_(o.cache.parse()),
+        cache_options_(o.cache.parse(true)),
         pack_(o.pack),
         generate_(o.generate.parse(o.cache.seed)),
         text_model_(open_model(o, ranks)),
         m_(*text_model_),
         pictures_(m_, o.mmproj, o.quiet) {
     o.cache.choose(cache_options_, m_.model);
+    if (o.cache.is_auto()) cache_options_ = guard_.emplace(m_.model).reading(cache_options_);
     if (m_.model.layer_share() != nullptr) {
       cache_options_ = options_of_layers(cache_options_, m_.model.file().config(), config());
     }
@@ -229,6 +230,7 @@ class Runner {
                                                 length_ - prompt, std::max<std::size_t>(chunk, 1));
     if (loaded != nullptr) estimate.cache = estimate.kept;
     if (several) estimate.cache = std::max(estimate.cache, 2 * estimate.kept);
+    if (guard_) estimate.cache *= 2;  // a copy while sizes are tried
     MemoryEstimate missing = estimate;
     if (joined) {
       estimate.cache += loaded->bytes().total();
@@ -258,12 +260,25 @@ class Runner {
     read_tokens(session, tokens, o_.quiet, report_.prompt.seconds);
     report_.prompt.tokens += tokens.size();
     const Stopwatch watch;
-    finish_prompt(session, o_.quiet, nullptr, asked);
-    report_.compress_seconds += watch.seconds();
+    finish_prompt(session, o_.quiet, nullptr, asked,
+                  [&](const ReplayOptions& options) { return end_prompt(session, options); });
+    report_.compress_seconds += watch.seconds() - (report_.gauge ? report_.gauge->seconds : 0);
     note_cache(session);
     if (has_context() && !o_.quiet)
-      tell_if_not_smaller(report_.after_prompt, cache_options_.policy);
+      tell_if_not_smaller(report_.after_prompt, report_.options.policy);
     return session;
+  }
+
+  /// Chooses the cache, with --cache auto; else says what that of a context costs.
+  bool end_prompt(Session& session, const ReplayOptions& options) {
+    if (!guard_) {
+      return has_context() ? session.finish_prompt(options, report_.gauge)
+                           : session.finish_prompt(options);
+    }
+    Guarded& guarded = report_.guarded.emplace();
+    const bool ended = session.finish_prompt(options, *guard_, guarded);
+    if (!guarded.exact && !guarded.tried.empty()) report_.gauge = guarded.tried.back().gauge;
+    return ended;
   }
 
   void note_cache(const Session& session) {
@@ -429,6 +444,7 @@ class Runner {
   CacheOptions cache_options_;
   std::string pack_;  ///< see check_pack()
   GenerateOptions generate_;
+  std::optional<Guard> guard_;  ///< with --cache auto
   std::optional<QuestionForm> loaded_form_;
   std::vector<LookupHead> lookup_heads_;  ///< with --cite
   std::size_t length_ = 0;                ///< expected final length of a sequence in tokens
@@ -450,6 +466,8 @@ void check(const Options& o) {
   require(o.images.empty() || !o.cite, "--cite names sentences, and a picture has none");
   require(o.save_cache.empty() || !o.context.empty() || !o.images.empty(),
           "--save-cache needs a --context or an --image to save");
+  require(!o.cache.is_auto() || o.load_cache.empty(),
+          "--cache auto has no effect on a cache that was saved before; give a size, such as 1/8");
   require(o.system.empty() || o.load_cache.empty(),
           "--system has no effect on a cache that was saved before");
   require(!o.cite || o.load_cache.size() < 2,

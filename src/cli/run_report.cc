@@ -6,6 +6,7 @@
 #include "cache/cache_size.h"
 #include "cache/mean_entries.h"
 #include "cli/command.h"
+#include "report/gauge_json.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/units.h"
@@ -25,6 +26,7 @@ std::string work_table(const RunReport& r) {
   add("pictures", r.pictures);
   add("prompt", r.prompt);
   if (r.prompt.tokens > 0) table.add({"compress", "", format_seconds(r.compress_seconds), ""});
+  if (r.gauge) table.add({"gauge", "", format_seconds(r.gauge->seconds), ""});
   add("question", r.question);
   add("answer", r.answer);
   return table.to_string(terminal_width());
@@ -144,6 +146,7 @@ std::string to_line(const RunReport& r) {
     out += kept.ratio() > kSmaller ? fmt::format("; kept {} of {}", bytes_text(kept.bytes.used()),
                                                  bytes_text(kept.exact))
                                    : fmt::format("; kept all, {}", bytes_text(kept.bytes.used()));
+    if (r.gauge) out += "; " + ballast::to_text(*r.gauge, r.options.policy);
     // From about so many tokens on an eighth has room for what it keeps: see lab/docs/evidence.md.
     constexpr std::size_t kPays = 1000;
     if (r.options.policy.info().window_policy == WindowPolicy::all && kept.tokens >= kPays) {
@@ -168,8 +171,12 @@ std::string to_text(const RunReport& r) {
                   bytes_text(r.estimate.weights), bytes_text(r.estimate.cache),
                   bytes_text(r.estimate.scratch), bytes_text(r.program));
   const std::size_t width = terminal_width();
-  return fmt::format("\n{}\n\n{}\n{}\n{}\n", wrap(options, width), work_table(r), cache_table(r),
-                     wrap_note(memory, width));
+  const std::string gauge =
+      r.gauge
+          ? wrap_note("cost         " + ballast::to_text(*r.gauge, r.options.policy), width) + "\n"
+          : "";
+  return fmt::format("\n{}\n\n{}\n{}\n{}{}\n", wrap(options, width), work_table(r), cache_table(r),
+                     gauge, wrap_note(memory, width));
 }
 
 Json to_json(const MemoryEstimate& e, std::size_t program) {
@@ -193,6 +200,9 @@ Json to_json(const RunReport& r, const Tokenizer& tokenizer) {
   for (const Answer& answer : r.answers) {
     answers.push_back(to_json(answer, tokenizer, r));
   }
+  Json gauge, tried;
+  if (r.gauge) gauge = ballast::to_json(*r.gauge, r.options.policy);
+  if (r.guarded) tried = ballast::to_json(*r.guarded);
   return {{"model", r.model},
           {"method", r.options.policy.to_string()},
           {"protocol", to_string(r.options.protocol)},
@@ -208,6 +218,8 @@ Json to_json(const RunReport& r, const Tokenizer& tokenizer) {
             {"question", to_json(r.question)},
             {"answer", to_json(r.answer)},
             {"cache_after_prompt", to_json(r.after_prompt)},
+            {"gauge", std::move(gauge)},
+            {"tried", std::move(tried)},
             {"peak_memory", r.peak_memory},
             {"estimate", to_json(r.estimate, r.program)}}}};
 }

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ballast/engine/generate.h"
+#include "ballast/engine/guard.h"
 #include "report/citations.h"
 #include "report/json.h"
 
@@ -51,6 +53,8 @@ struct RunReport {
   Work question;
   Work answer;
   CacheReport after_prompt;
+  std::optional<GaugeReading> gauge;  ///< of it, where it could be measured
+  std::optional<Guarded> guarded;     ///< with --cache auto
   MemoryEstimate estimate;
   std::size_t program = 0;  ///< the program itself, the tokenizer, the questions
   std::size_t peak_memory = 0;
