@@ -378,6 +378,11 @@ BALLAST_API ballast_status ballast_context_read(ballast_context* context, const 
 /* The prompt has ended: the method summarises it, after a replay pass where it needs one.
  * ballast_context_generate() does this if you have not. */
 BALLAST_API ballast_status ballast_context_finish_prompt(ballast_context* context);
+/* The same, and what the cache costs: mean KL divergence of the next token from the exact cache's,
+ * in nats, over passages of the text that are read again with both; below 0.02 answers are as from
+ * the exact cache. -1: it cannot be measured (a stream, rolling positions, under 128 tokens). */
+BALLAST_API ballast_status ballast_context_finish_prompt_measured(ballast_context* context,
+                                                                  double* kl);
 /* Divides `bytes` among all that the cache holds, without reading the text again; the text goes on
  * where it is. Wants protocol stream and a method with one budget (calibrated, replay), which holds
  * for what follows. The method's sink= first and window= last tokens are never dropped. */

@@ -134,6 +134,16 @@ TEST_F(CModel, CompactsWhereItIs) {
   EXPECT_FALSE(answer(context_, 4).empty());
 }
 
+TEST_F(CModel, AShortTextHasNoMeasure) {
+  read("streaming-llm:budget=32,sink=4,window=8");
+  double kl = 0;
+  ASSERT_EQ(ballast_context_finish_prompt_measured(context_, &kl), BALLAST_OK)
+      << ballast_last_error();
+  EXPECT_TRUE(kl == -1 || kl >= 0);
+  EXPECT_NE(ballast_context_finish_prompt_measured(context_, &kl), BALLAST_OK) << "it has ended";
+  EXPECT_EQ(ballast_context_finish_prompt_measured(context_, nullptr), BALLAST_INVALID_ARGUMENT);
+}
+
 TEST_F(CModel, PackedFilesNeedABasisAndGoOn) {
   const TempDir dir;
   const std::string path = dir / "packed";

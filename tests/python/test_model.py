@@ -132,6 +132,15 @@ class Models(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "no option 'methods'"):
             self.model.context(methods="exact")
 
+    def test_what_a_small_cache_costs(self):
+        text = "".join(f"Record {i} has the number {i * 7919 % 9973}.\n" for i in range(60))
+        costs = [self.model.read(text, chat=False, measure=True, bytes=share).cost
+                 for share in (1/2, 1/32)]
+        self.assertLess(costs[0], costs[1])
+        self.assertGreater(costs[1], 0.02)
+        self.assertIsNone(self.model.read(text, bytes=1/2).cost)
+        self.assertIsNone(self.model.read(text, measure=True, method="exact").cost)
+
     def test_chat(self):
         answer = self.model.chat([("user", "Hello")], max_tokens=4, ignore_end=True)
         self.assertEqual(len(list(answer)) > 0, True)

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "ballast/engine/gauge.h"
 #include "ballast/engine/session.h"
 #include "bindings/c/cache.h"
 #include "bindings/c/guard.h"
@@ -128,6 +129,16 @@ ballast_status ballast_context_read(ballast_context* context, const int32_t* tok
 ballast_status ballast_context_finish_prompt(ballast_context* context) {
   return guarded([&] {
     given(context, "context").session.finish_prompt();
+    log_reports(context->session.cache());
+  });
+}
+
+ballast_status ballast_context_finish_prompt_measured(ballast_context* context, double* kl) {
+  return guarded([&] {
+    given(kl, "kl");
+    std::optional<GaugeReading> gauge;
+    given(context, "context").session.finish_prompt({}, gauge);
+    *kl = gauge ? gauge->kl : -1;
     log_reports(context->session.cache());
   });
 }

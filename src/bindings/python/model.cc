@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "ballast/engine/chat.h"
+#include "ballast/engine/gauge.h"
 #include "ballast/engine/session.h"
 #include "ballast/engine/vision.h"
 #include "bindings/options.h"
@@ -221,9 +222,12 @@ void add_model(py::module_& m) {
              return NewArray<float>(std::span(losses)).object;
            })
       .def("finish_prompt",
-           [](PyContext& self) {
-             with(self, [&](Session& s) { s.finish_prompt(); });
+           [](PyContext& self, bool measure) {
+             std::optional<GaugeReading> gauge;
+             with(self,
+                  [&](Session& s) { measure ? s.finish_prompt({}, gauge) : s.finish_prompt(); });
              self.pictures.clear();
+             return gauge ? std::optional(gauge->kl) : std::nullopt;
            })
       .def("compact", [](PyContext& self,
                          std::size_t bytes) { with(self, [&](Session& s) { s.compact(bytes); }); })
