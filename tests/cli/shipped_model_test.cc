@@ -178,5 +178,31 @@ TEST(ShippedModel, FindsTheNeedlesOfAStory) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(found[i]) << i;
 }
 
+// The size that is chosen is the one given by hand, and says what it costs.
+TEST(ShippedModel, ChoosesTheSizeOfACache) {
+  const auto asked = [](const Words& more) {
+    const Said said =
+        run_with(Words{"run", "-m", kSource + "/models/ballast-mini.gguf", "--context",
+                       kSource + "/examples/record.txt", "--json", "--question", "Who?"} +
+                 more);
+    EXPECT_EQ(said.exit_code, 0) << said.err;
+    return said.json();
+  };
+  const nlohmann::json chosen = asked({"--cache", "auto"});
+  const nlohmann::json& tried = chosen["statistics"]["tried"];
+  ASSERT_FALSE(tried.empty());
+  for (std::size_t i = 0; i + 1 < tried.size(); ++i) EXPECT_GT(tried[i]["kl"], 0.02);
+  const nlohmann::json& last = tried.back();
+  EXPECT_LE(last["kl"], 0.02);
+  const nlohmann::json given = asked({"--cache", last["bytes"].get<std::string>()});
+  EXPECT_EQ(chosen["method"], given["method"]);
+  EXPECT_EQ(chosen["answers"][0]["text"], given["answers"][0]["text"]);
+  EXPECT_EQ(chosen["statistics"]["gauge"]["kl"], given["statistics"]["gauge"]["kl"]);
+  EXPECT_TRUE(asked({})["statistics"]["gauge"].is_null());
+  EXPECT_NE(run_with({"chat", "-m", kSource + "/models/ballast-mini.gguf", "--cache", "auto"})
+                .err.find("give 1/8"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace ballast
