@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <vector>
 
 #include "base/fail.h"
@@ -15,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "documents/document.h"
+#include "documents/folder.h"
 #include "formats/utf8_text.h"
 #include "report/units.h"
 
@@ -32,38 +32,6 @@ std::vector<DocumentPart> read_one(const std::string& path, const std::string& n
   }
   return parts;
 }
-
-/// Whether a file of a folder may be read as a text: its first bytes say so.
-bool may_be_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string head(4096, '\0');
-  in.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<std::size_t>(in.gcount()));
-  const bool wide = head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF");  // UTF-16
-  const std::string name = path.filename().string();
-  return !pdf_in(head, name).empty() || wide || is_office_name(name) ||
-         (head.find('\0') == std::string::npos && !looks_binary(head));
-}
-
-/// Files that are not hidden, at any depth.
-std::vector<fs::path> files_of(const fs::path& folder) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  const auto options = fs::directory_options::skip_permission_denied;
-  for (fs::recursive_directory_iterator it(folder, options, error), end; !error && it != end;
-       it.increment(error)) {
-    if (it->path().filename().string().starts_with('.')) {
-      if (it->is_directory(error)) it.disable_recursion_pending();
-    } else if (it->is_regular_file(error)) {
-      files.push_back(it->path());
-    }
-    error.clear();
-  }
-  std::ranges::sort(files);
-  return files;
-}
-
-bool has_pages(const std::vector<DocumentPart>& parts) { return parts.front().page > 0; }
 
 /// The texts in a folder, those of each file together.
 std::vector<std::vector<DocumentPart>> read_folder(const fs::path& folder, bool quiet) {

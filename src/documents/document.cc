@@ -14,8 +14,10 @@
 
 #include "base/child_process.h"
 #include "base/fail.h"
+#include "documents/converters.h"
 #include "documents/html.h"
 #include "documents/layout.h"
+#include "documents/mail.h"
 #include "documents/office.h"
 #include "formats/sniff.h"
 #include "formats/utf8_text.h"
@@ -214,8 +216,12 @@ std::string_view pdf_in(std::string_view bytes, const std::string& name,
 
 std::vector<DocumentPart> read_document(std::string bytes, const std::string& name,
                                         const std::string& path, std::string_view media_type) {
+  if (is_mail_name(name)) return mail_parts(bytes, name, path);
   const std::string_view pdf = pdf_in(bytes, name, media_type);
   if (!pdf.empty()) return pages_of(pdf, name, path);
+  if (can_convert(name)) {
+    return {{name, with_line_ends(converted_text(bytes, name, path)), 0, ""}};
+  }
   std::string note;
   if (is_zip(bytes)) {
     std::string text = office_text(bytes, path, &note);

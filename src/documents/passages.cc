@@ -21,6 +21,8 @@ constexpr std::string_view kBlanks = " \t\r\n\f";
 constexpr std::size_t kNone = std::string_view::npos;
 /// From this length on a line may be one of prose that a margin has broken.
 constexpr std::size_t kProse = 40;
+/// Bytes of a sentence; a longer one is several lines.
+constexpr std::size_t kLongest = 1000;
 
 /// The line that begins at `at`, without its end.
 std::string_view line_at(std::string_view text, std::size_t at) {
@@ -85,6 +87,12 @@ std::string without_margins(std::string_view text) {
   return out;
 }
 
+Passage without_blanks(std::string_view text, Passage part) {
+  while (part.begin < part.end && kBlanks.find(text[part.begin]) != kBlanks.npos) ++part.begin;
+  while (part.begin < part.end && kBlanks.find(text[part.end - 1]) != kBlanks.npos) --part.end;
+  return part;
+}
+
 std::string in_one_line(std::string_view text) {
   std::string out;
   bool blank = false;
@@ -117,12 +125,18 @@ std::vector<Passage> sentences(std::string_view text) {
   std::vector<Passage> out;
   for (std::int32_t begin = breaks->first(), end = breaks->next(); end != icu::BreakIterator::DONE;
        begin = end, end = breaks->next()) {
-    Passage sentence{static_cast<std::size_t>(begin), static_cast<std::size_t>(end)};
-    while (sentence.begin < sentence.end && kBlanks.find(text[sentence.begin]) != kBlanks.npos)
-      ++sentence.begin;
-    while (sentence.begin < sentence.end && kBlanks.find(text[sentence.end - 1]) != kBlanks.npos)
-      --sentence.end;
-    if (sentence.begin < sentence.end) out.push_back(sentence);
+    const Passage sentence =
+        without_blanks(text, {static_cast<std::size_t>(begin), static_cast<std::size_t>(end)});
+    if (sentence.end - sentence.begin <= kLongest) {
+      if (sentence.begin < sentence.end) out.push_back(sentence);
+      continue;
+    }
+    for (std::size_t at = sentence.begin; at < sentence.end;) {  // a list without full stops
+      const std::size_t next = std::min(text.find('\n', at), sentence.end - 1) + 1;
+      const Passage line = without_blanks(text, {at, next});
+      if (line.begin < line.end) out.push_back(line);
+      at = next;
+    }
   }
   return out;
 }
@@ -199,6 +213,7 @@ std::vector<Citation> cite(const Tokenizer& tokenizer, std::span<const Token> to
     if (out.size() == kMost || found[i].share < kOfFirst * found[order[0]].share) break;
     const auto [begin, end] = all[i];
     out.push_back(found[i]);
+    out.back().part = all[i];
     out.back().text = in_one_line(context.substr(begin, end - begin));
     out.back().place = place_of(context, begin);
     out.back().share /= sum;

@@ -19,7 +19,8 @@ struct Passage {
 };
 
 /// The sentences of a text without the blanks around them, in order. An empty line ends one; so
-/// does a line end, unless a line of prose goes on in the next. "Mr." ends none.
+/// does a line end, unless a line of prose goes on in the next. "Mr." ends none. What would
+/// be longer than 1,000 bytes is its lines.
 std::vector<Passage> sentences(std::string_view text);
 
 /// Where a part of a text stands. What joined_text() writes between parts says it.
@@ -39,6 +40,7 @@ std::string to_string(const Place& place);
 /// A sentence that an answer rests on.
 struct Citation {
   std::string text;  ///< the sentence, blanks and line ends as one space
+  Passage part;      ///< the sentence, in bytes of the context
   Place place;
   float share = 0;  ///< of what the answer looked up in the text
   /// Of the text that was read: those that begin in the sentence.

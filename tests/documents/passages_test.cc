@@ -1,6 +1,7 @@
 // Sentences, their places, and those that an answer rests on.
 #include "documents/passages.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "documents/document.h"
@@ -147,6 +148,16 @@ TEST_F(Cite, NamesNoNamesOfParts) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].text, "Ann lives here.");
   EXPECT_EQ(found[0].place, (Place{"a.txt", 0, 1}));
+}
+
+TEST(Sentences, AListWithoutFullStopsIsItsLines) {
+  std::string text = "The record begins:\n\n";
+  for (int i = 100; i < 200; ++i)
+    text += fmt::format("line {}: the register content is <{}>\n", i, i * i);
+  const std::vector<Passage> all = sentences(text);
+  ASSERT_EQ(all.size(), 101u);
+  EXPECT_EQ(text.substr(all[50].begin, all[50].end - all[50].begin),
+            "line 149: the register content is <22201>");
 }
 
 }  // namespace
