@@ -236,7 +236,8 @@ class BallastConnector(KVConnectorBase_V1):
         """Adds what is to be loaded before this step, and saved after it."""
         text = self._texts[request]
         begin, end = self._wanted.pop(request, (0, 0))
-        for c in range(begin // self._chunk, -(-end // self._chunk)):
+        chunks = range(begin // self._chunk, -(-end // self._chunk)) if begin < end else ()
+        for c in chunks:
             first = c * self._chunk
             blocks = self._blocks(text, max(begin, first), min(end, first + self._chunk))
             meta.loads.append(Transfer(text.names[c], first, max(begin, first) - first, blocks))

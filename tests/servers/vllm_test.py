@@ -19,7 +19,7 @@ TEXT = [(7 * i * i + 3 * i) % 500 + 3 for i in range(300)]
 OTHER = [(11 * i * i + 5 * i) % 500 + 3 for i in range(300)]
 
 
-def engine(model, store=None, **extra):
+def engine(model, store=None, shares=False, **extra):
     from vllm import LLM
     from vllm.config import KVTransferConfig
     options = {}
@@ -28,7 +28,7 @@ def engine(model, store=None, **extra):
             kv_connector="BallastConnector", kv_connector_module_path="ballast.vllm",
             kv_role="kv_both", kv_connector_extra_config={"path": store, "chunk": CHUNK, **extra})}
     return LLM(model, enforce_eager=True, max_model_len=1024, dtype="bfloat16", skip_tokenizer_init=True,
-               enable_prefix_caching=False, max_num_seqs=4, block_size=32, **options)
+               enable_prefix_caching=shares, max_num_seqs=4, block_size=32, **options)
 
 
 def answers(llm, *prompts):
@@ -66,6 +66,9 @@ def run(name, model, store):
         return answers(engine(model), question, OTHER)
     if name == "first":
         return answers(engine(model, store), question, OTHER)  # two at once
+    if name == "shares":  # vLLM has more of the second prompt itself than the store has
+        llm = engine(model, store, shares=True)
+        return answers(llm, question) + answers(llm, TEXT + [1, 2, 3, 4])
     if name == "small":
         return answers(engine(model, store, size=1), question)
     llm = engine(model, store)
@@ -110,6 +113,9 @@ class Connector(unittest.TestCase):
             both = set(one[2]) & set(other[2])
             self.assertGreater(len(both), 10)
             self.assertLess(max(abs(one[2][t] - other[2][t]) for t in both), 0.3)
+
+        shared, _ = self.process("shares", store)
+        self.assertEqual([one[1] for one in shared], [256, 288])
 
         files[0].write_bytes(files[0].read_bytes()[:1000])  # damaged: computed anew
         mended, log = self.process("again", store)
