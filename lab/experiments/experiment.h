@@ -15,8 +15,8 @@
 #include "experiments/data/kv_source.h"
 #include "experiments/parameters.h"
 #include "experiments/result_log.h"
-#include "report/progress.h"
 #include "pages/result.h"
+#include "report/progress.h"
 
 namespace ballast {
 
