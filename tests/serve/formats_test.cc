@@ -56,7 +56,8 @@ TEST(Formats, AnthropicRequestsBecomeChats) {
   EXPECT_EQ(chat["parallel_tool_calls"], false);
   const Json& messages = chat["messages"];
   ASSERT_EQ(messages.size(), 5u);
-  EXPECT_EQ(messages[0], Json({{"role", "system"}, {"content", "S"}}));
+  EXPECT_EQ(messages[0]["content"][0]["text"], "S");
+  EXPECT_EQ(messages[0]["content"][0]["cache_control"], Json({{"type", "ephemeral"}}));
   EXPECT_EQ(messages[2]["reasoning_content"], "T");
   EXPECT_EQ(messages[2]["tool_calls"][0]["function"]["arguments"], R"({"city":"Oslo"})");
   EXPECT_EQ(messages[3], Json({{"role", "tool"}, {"tool_call_id", "1"}, {"content", "cold"}}));
