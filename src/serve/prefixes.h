@@ -104,7 +104,7 @@ class Prefixes {
     const char* where = "nowhere";  ///< "memory", "packed", "disk"
   };
   Held held(const std::string& kind, const std::vector<Token>& text) const;
-  /// Packs that cache now, where it can be; it is the next to go.
+  /// Packs that cache now; where it cannot be, it is the next to go.
   void release(const std::string& kind, const std::vector<Token>& text);
   /// Keeps that cache for so long after its last use.
   void hold(const std::string& kind, const std::vector<Token>& text, std::chrono::seconds keep);

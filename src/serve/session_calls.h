@@ -23,7 +23,7 @@ class SessionCalls {
   Json fork(const std::string& id) const;
   /// ttl: of its rows from now on; without one they are kept while the server runs.
   Json pin(const std::string& id, const Json& body) const;
-  /// Its rows are packed now, where they can be, and are the next to go.
+  /// Its rows are packed now; where they cannot be, they are the next to go.
   Json release(const std::string& id) const;
   /// bytes: of its rows from now on.
   Json compact(const std::string& id, const Json& body) const;
