@@ -379,7 +379,7 @@ BALLAST_API ballast_status ballast_context_read(ballast_context* context, const 
  * ballast_context_generate() does this if you have not. */
 BALLAST_API ballast_status ballast_context_finish_prompt(ballast_context* context);
 /* The same, and what the cache costs: mean KL divergence of the next token from the exact cache's,
- * in nats, over passages of the text that are read again with both; below 0.02 answers are as from
+ * in nats, over passages of the text that are read again with both; below 0.01 answers are as from
  * the exact cache. -1: it cannot be measured (a stream, rolling positions, under 128 tokens). */
 BALLAST_API ballast_status ballast_context_finish_prompt_measured(ballast_context* context,
                                                                   double* kl);

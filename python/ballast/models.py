@@ -34,7 +34,7 @@ class Context:
 
         generate() does it if you have not. measure: cost becomes the mean KL divergence of the
         next token from the exact cache's, over passages of the text that are read again with both;
-        below 0.02 answers are as from the exact cache. None where it cannot be measured (streams,
+        below 0.01 answers are as from the exact cache. None where it cannot be measured (streams,
         rolling positions, under 128 tokens). Returns itself.
         """
         self.cost = self._inner.finish_prompt(measure)

@@ -22,7 +22,7 @@ constexpr std::size_t kLeast = 128;  ///< tokens of a text
 constexpr std::size_t kShare = 64, kFewest = 2, kMost = 16;
 constexpr std::size_t kLikeliest = 64;
 /// Nats a token.
-constexpr double kLittle = 0.02, kMuch = 0.1;
+constexpr double kLittle = 0.01, kMuch = 0.1;
 
 /// ln of the sum of e^logit.
 double log_sum(std::span<const float> logits) {

@@ -191,9 +191,9 @@ TEST(ShippedModel, ChoosesTheSizeOfACache) {
   const nlohmann::json chosen = asked({"--cache", "auto"});
   const nlohmann::json& tried = chosen["statistics"]["tried"];
   ASSERT_FALSE(tried.empty());
-  for (std::size_t i = 0; i + 1 < tried.size(); ++i) EXPECT_GT(tried[i]["kl"], 0.02);
+  for (std::size_t i = 0; i + 1 < tried.size(); ++i) EXPECT_GT(tried[i]["kl"], 0.01);
   const nlohmann::json& last = tried.back();
-  EXPECT_LE(last["kl"], 0.02);
+  EXPECT_LE(last["kl"], 0.01);
   const nlohmann::json given = asked({"--cache", last["bytes"].get<std::string>()});
   EXPECT_EQ(chosen["method"], given["method"]);
   EXPECT_EQ(chosen["answers"][0]["text"], given["answers"][0]["text"]);

@@ -30,7 +30,7 @@ struct Guarded {
 class Guard {
  public:
   /// Nats a token (GaugeReading::kl).
-  static constexpr double kBound = 0.02;
+  static constexpr double kBound = 0.01;
 
   explicit Guard(const Model& model, double bound = kBound) : model_(model), bound_(bound) {}
 
