@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ballast/engine/question_form.h"
+#include "library/citing.h"
 #include "report/citations.h"
 
 namespace ballast::serve {
@@ -111,8 +112,9 @@ std::vector<Json> AnswerWriter::add(const Piece& piece, std::size_t prompt) {
   if (piece.finish) choice.finish = *piece.finish;
   choice.stop = piece.stop;
   choice.unsure = piece.unsure;
-  if (piece.finish && request_.job.cite) choice.citations = citations(piece);
-  if (piece.finish && !request_.passages.is_null()) choice.citations = request_.passages;
+  if (piece.finish && request_.cites) {
+    choice.citations = request_.asks_library ? citations_of_library(piece) : citations(piece);
+  }
   Json chances;
   if (request_.logprobs && !piece.tokens.empty()) {
     chances = request_.chat ? chat_logprobs(piece.tokens) : logprobs(piece.tokens, choice);
@@ -154,6 +156,37 @@ Json AnswerWriter::citations(const Piece& piece) const {
     if (one.place.document.empty()) one.place.document = info.name;
   }
   return to_json(all);
+}
+
+Json AnswerWriter::citations_of_library(const Piece& piece) const {
+  Json out = Json::array();
+  for (const FoundSection& section : request_.sections) {
+    const bool alone = request_.sections.size() == 1;
+    const std::vector<Citation> all =
+        alone ? cite_section(section, tokenizer_, request_.job.context->text, piece.attention)
+              : std::vector{found_passage(section)};
+    const Json cited = to_json(all);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      out.push_back(cited[i]);
+      out.back()["context"] = ServedLibrary::id_of(section.part());
+      out.back()["library"] = {
+          {"id", section.document->id()}, {"begin", all[i].part.begin}, {"end", all[i].part.end}};
+    }
+  }
+  return out;
+}
+
+std::vector<Json> AnswerWriter::add_not_found() {
+  request_.sections.clear();
+  std::vector<Json> out = add(PromptRead{});
+  for (std::size_t i = 0; i < request_.job.choices; ++i) {
+    Piece piece;
+    piece.choice = i;
+    piece.text = "Not in the library.";
+    piece.finish = Finish::end;
+    for (Json& chunk : add(piece)) out.push_back(std::move(chunk));
+  }
+  return out;
 }
 
 void AnswerWriter::add(const Ended& ended) {

@@ -22,6 +22,8 @@ class AnswerWriter {
   std::vector<Json> add(const PromptRead& read, std::size_t prompt = 0);
   std::vector<Json> add(const Piece& piece, std::size_t prompt = 0);
   void add(const Ended& ended);
+  /// The library that was asked has no answer.
+  std::vector<Json> add_not_found();
 
   /// The whole answer.
   Json whole() const;
@@ -50,6 +52,8 @@ class AnswerWriter {
   Json chat_logprobs(const std::vector<GeneratedToken>& tokens) const;
   std::string token_text(Token token) const;
   Json citations(const Piece& piece) const;
+  /// The same of an answer from a library.
+  Json citations_of_library(const Piece& piece) const;
 
   TextRequest request_;
   std::string model_;

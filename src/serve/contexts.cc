@@ -168,6 +168,7 @@ Contexts::Slot Contexts::describe(const std::filesystem::path& file, ContextInfo
 
 void Contexts::lend(ContextInfo info, std::filesystem::path file) {
   Slot slot = describe(file, std::move(info));
+  slot.lent = true;
   const std::scoped_lock lock(mutex_);
   slots_[slot.info.id] = std::move(slot);
 }
@@ -243,12 +244,22 @@ std::vector<ContextInfo> Contexts::list(const std::string& owner) {
   std::erase_if(slots_, [&](const auto& slot) { return !there(slot.second); });
   std::vector<ContextInfo> out;
   for (const auto& [id, slot] : slots_) {
-    if (belongs(slot.info, owner)) out.push_back(slot.info);
+    if (!slot.lent && belongs(slot.info, owner)) out.push_back(slot.info);
   }
   return out;
 }
 
+void Contexts::want(const std::string& id, const std::string& owner) {
+  if (!lender_) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (find(id, owner) != nullptr) return;
+  }
+  lender_(id);
+}
+
 std::optional<ContextInfo> Contexts::info(const std::string& id, const std::string& owner) {
+  want(id, owner);
   const std::scoped_lock lock(mutex_);
   const Slot* slot = find(id, owner);
   if (slot == nullptr) return std::nullopt;
@@ -275,6 +286,7 @@ std::shared_ptr<const Context> Contexts::load(const Slot& slot) {
 }
 
 std::shared_ptr<const Context> Contexts::get(const std::string& id, const std::string& owner) {
+  want(id, owner);
   const std::scoped_lock lock(mutex_);
   Slot* slot = find(id, owner);
   if (slot == nullptr) return nullptr;
@@ -289,11 +301,11 @@ std::shared_ptr<const Context> Contexts::get(const std::string& id, const std::s
 }
 
 bool Contexts::remove(const std::string& id, const std::string& owner) {
+  want(id, owner);
   const std::scoped_lock lock(mutex_);
   const Slot* slot = find(id, owner);
   if (slot == nullptr) return false;
-  const bool ours = slot->file.empty() || slot->file == file(id);
-  if (!ours) {
+  if (slot->lent) {
     throw ApiError(
         400, "invalid_value",
         fmt::format("{} is a document of the library: ballast library remove takes it out",

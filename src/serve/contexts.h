@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -94,9 +95,15 @@ class Contexts {
   /// Loads it if need be. nullptr: there is none of this id. Throws ApiError if there is no memory
   /// for it, Error if its file is damaged.
   std::shared_ptr<const Context> get(const std::string& id, const std::string& owner = "");
-  /// Adds one whose cache is in a file of others, which remove() leaves there. `info`: id, name and
-  /// before; the rest is of the file. Throws Error if it cannot be used with this model.
+  /// Adds one whose cache is in a file of others, which remove() leaves there and list() does not
+  /// name. `info`: id, name and before; the rest is of the file. Throws Error if it cannot be used
+  /// with this model.
   void lend(ContextInfo info, std::filesystem::path file);
+  /// Called with an id that there is no context of, before that is said: may lend one. Set it
+  /// before others call.
+  void set_lender(std::function<void(const std::string& id)> lender) {
+    lender_ = std::move(lender);
+  }
   /// Whether there was one. Throws ApiError if its file cannot be removed; it then stays.
   bool remove(const std::string& id, const std::string& owner = "");
   /// Drops the cache used longest ago of those that are on disk and not in use. False: none, or,
@@ -115,6 +122,7 @@ class Contexts {
     std::shared_ptr<const Context> loaded;
     std::uint64_t used = 0;
     bool unpacks = false;  ///< into `unpacked_`
+    bool lent = false;
   };
   std::filesystem::path file(const std::string& id) const { return folder_ / (id + ".cache"); }
   /// Where earlier versions kept what is now in the file of the cache.
@@ -127,6 +135,8 @@ class Contexts {
   void take_notes(const std::string& json, ContextInfo& info) const;
   /// Whether its file is there, if it has one.
   static bool there(const Slot& slot);
+  /// Asks for a context that is not there to be lent.
+  void want(const std::string& id, const std::string& owner);
   /// nullptr: the owner has none, or its file is gone; it is then forgotten.
   Slot* find(const std::string& id, const std::string& owner);
   bool evict_locked();
@@ -140,6 +150,7 @@ class Contexts {
   std::optional<CacheOptions> unpacked_;
   SharedFolder shared_;
   std::optional<Owners> owners_;
+  std::function<void(const std::string& id)> lender_;
   mutable std::mutex mutex_;
   std::map<std::string, Slot> slots_;
   std::uint64_t uses_ = 0;

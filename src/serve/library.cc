@@ -2,71 +2,169 @@
 
 #include <algorithm>
 
+#include "ballast/engine/context_file.h"
+#include "ballast/engine/packing.h"
 #include "base/fail.h"
-#include "base/read_file.h"
-#include "formats/json_text.h"
-#include "report/json.h"
 
 namespace ballast::serve {
-
 namespace {
 
-LibraryDocument read_one(const std::filesystem::path& file) {
-  const std::string where = file.string();
-  const Json json = parse_json_text<Json>(read_file(file, {.pipes = false}), where);
-  LibraryDocument out;
-  out.file = file;
-  const auto text = [&](const char* field, bool must) -> std::string {
-    if (!json.is_object() || !json.contains(field) || !json[field].is_string()) {
-      require(!must, ErrorCode::bad_file, "{}: no document of a library", where);
-      return "";
-    }
-    return json[field];
-  };
-  const auto number = [&](const char* field) -> std::size_t {
-    return json.contains(field) && json[field].is_number_unsigned() ? json[field].get<std::size_t>()
-                                                                    : 0;
-  };
-  out.name = text("name", true);
-  out.text = text("text", true);
-  out.model = text("model", false);
-  out.fingerprint = text("fingerprint", false);
-  out.tokens = number("tokens");
-  out.bytes = number("bytes");
-  require(std::filesystem::exists(out.cache()), ErrorCode::bad_file, "{}: its cache is missing",
-          where);
-  return out;
-}
+constexpr std::string_view kBegin = "lib_";
 
 }  // namespace
 
-Library read_library(const std::filesystem::path& folder) {
-  Library out;
-  std::error_code error;
-  std::filesystem::directory_iterator it(folder, error);
-  require(!error || error == std::errc::no_such_file_or_directory, ErrorCode::io,
-          "{}: cannot read the folder: {}", folder.string(), error.message());
-  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    if (it->path().extension() != ".json") continue;
-    try {
-      out.documents.push_back(read_one(it->path()));
-    } catch (const Error& damaged) {
-      out.damaged.emplace_back(damaged.what());
-    }
+ServedLibrary::ServedLibrary(std::filesystem::path folder, const Model& model,
+                             const Tokenizer& tokenizer, Contexts& contexts)
+    : library_(std::move(folder)),
+      tokenizer_(tokenizer),
+      model_(model),
+      contexts_(contexts),
+      storage_(model, "", "") {
+  contexts_.set_lender([this](const std::string& id) { lend(id); });
+}
+
+std::vector<std::string> ServedLibrary::refused() {
+  const std::shared_ptr<const LibraryContent> now = library_.content();
+  std::vector<std::string> out = now->damaged;
+  const std::string ours = fmt::format("{:016x}", fingerprint(model_));
+  for (const auto& document : now->documents) {
+    if (document->fingerprint.empty() || document->fingerprint == ours) continue;
+    out.push_back(fmt::format("{}: {} was read with the model '{}'", document->file.string(),
+                              document->name, document->model));
   }
-  std::ranges::sort(out.documents, {}, &LibraryDocument::name);
-  std::ranges::sort(out.damaged);
   return out;
 }
 
-std::vector<Found> find_documents(const std::vector<LibraryDocument>& library,
-                                  std::string_view question, std::size_t most) {
-  std::vector<std::string_view> texts;
-  for (const LibraryDocument& document : library) texts.push_back(document.text);
-  std::vector<Found> found = find_passages(texts, question, most);
-  require(!found.empty(),
-          "no document has a word of the question; ballast library list names them");
-  return found;
+void ServedLibrary::lend(const std::string& id) {
+  if (!id.starts_with(kBegin)) return;
+  const std::string key = id.substr(kBegin.size());
+  const std::shared_ptr<const LibraryContent> now = library_.content();
+  for (const auto& document : now->documents) {
+    const auto section = std::ranges::find(document->sections, key, &LibrarySection::key);
+    if (section == document->sections.end() || !library_.is_read(*section)) continue;
+    const std::string text = document->read_text(*section);
+    ContextInfo info;
+    info.id = id;
+    info.name = document->name;
+    info.before = form_of(text).before;
+    return contexts_.lend(std::move(info), library_.cache_of(*section));
+  }
+}
+
+std::vector<Candidate> ServedLibrary::find(std::string_view question, std::size_t most) {
+  constexpr std::size_t kSpare = 4;  // for damaged ones
+  std::vector<Candidate> out;
+  for (FoundSection& found : library_.find(question, most + kSpare)) {
+    if (out.size() == most) break;
+    try {
+      std::shared_ptr<const Context> context = contexts_.get(id_of(found.part()));
+      if (context) out.push_back({std::move(found), std::move(context)});
+    } catch (const ApiError&) {
+      if (out.empty()) throw;  // no memory for one
+      break;
+    } catch (const Error&) {  // damaged: the others may answer
+    }
+  }
+  return out;
+}
+
+Json ServedLibrary::about(const LibraryDocument& document) const {
+  const auto read = std::ranges::count_if(
+      document.sections, [&](const LibrarySection& one) { return library_.is_read(one); });
+  return {{"id", document.id()},
+          {"object", "document"},
+          {"name", document.name},
+          {"tokens", document.tokens()},
+          {"sections", document.sections.size()},
+          {"sections_read", read},
+          {"bytes", library_.bytes(document)},
+          {"text_bytes", document.text.size()},
+          {"added", document.added}};
+}
+
+Json ServedLibrary::list() {
+  Json out = Json::array();
+  for (const auto& document : library_.content()->documents) out.push_back(about(*document));
+  return out;
+}
+
+Json ServedLibrary::document(const std::string& id) {
+  for (const auto& document : library_.content()->documents) {
+    if (document->id() != id) continue;
+    Json out = about(*document);
+    out["text"] = to_utf8(document->text);
+    return out;
+  }
+  return nullptr;
+}
+
+QuestionForm ServedLibrary::form_of(const std::string& text) const {
+  return tokenizer_.vocabulary().chat_template.empty()
+             ? QuestionForm::raw(text)
+             : QuestionForm::from_template(tokenizer_, "", text);
+}
+
+std::shared_ptr<const LibraryDocument> ServedLibrary::add(std::string name, std::string text) {
+  LibraryDocument made = new_document(
+      library_.folder(), std::move(name), std::move(text),
+      [&](std::string_view part) { return encode_more(tokenizer_, part, false).size(); });
+  for (const auto& there : library_.content()->documents) {
+    if (there->id() == made.id()) return there;
+  }
+  made.model = model_name(model_);
+  made.fingerprint = fmt::format("{:016x}", fingerprint(model_));
+  library_.put(made);
+  return std::make_shared<const LibraryDocument>(std::move(made));
+}
+
+Job ServedLibrary::reading(const LibraryDocument& document, const LibrarySection& section) const {
+  const QuestionForm form = form_of(document.read_text(section));
+  Job out;
+  out.prompt = form.begin(tokenizer_);
+  out.compress_at = out.prompt.size();
+  out.cache = storage_.options;
+  out.chat = form.chat;
+  out.choices = 0;
+  return out;
+}
+
+void ServedLibrary::keep(const LibrarySection& section, const Job& job, const Cache& cache) const {
+  const std::string form = form_of("").to_text();
+  const std::filesystem::path file = library_.cache_of(section);
+  if (storage_.pack == "off") return save_context(file, model_, cache, form, job.prompt);
+  save_packed_context(file, model_, cache, pack_preset(model_, storage_.pack), form, job.prompt);
+}
+
+bool ServedLibrary::remove(const std::string& id) {
+  const std::shared_ptr<const LibraryContent> now = library_.content();
+  if (std::ranges::none_of(now->documents, [&](const auto& one) { return one->id() == id; })) {
+    return false;
+  }
+  library_.remove({id});
+  return true;
+}
+
+Job trial_of(const Job& job, std::shared_ptr<const Context> context) {
+  constexpr std::size_t kTried = 48;  // tokens
+  Job out = job;
+  out.context = std::move(context);
+  out.choices = 1;
+  out.cite = true;
+  out.generate.sampling = {};
+  out.generate.max_tokens = std::min(kTried, job.generate.max_tokens);
+  return out;
+}
+
+bool add_to(Tried& tried, const Event& event) {
+  if (const auto* error = std::get_if<ApiError>(&event)) throw ApiError(*error);
+  if (const auto* piece = std::get_if<Piece>(&event)) {
+    tried.text += piece->text;
+    for (const GeneratedToken& token : piece->tokens) {
+      tried.evidence.add(token.chosen.log_probability);
+    }
+    for (const float x : piece->attention) tried.evidence.looked_up += x;
+  }
+  return std::holds_alternative<Ended>(event);
 }
 
 }  // namespace ballast::serve

@@ -431,6 +431,13 @@ void parse_common(Fields& f, const RequestLimits& limits, const Tokenizer& token
             "cache_prompt", "id_slot", "keep_alive", "priority", "request_id"});
 }
 
+void check_form(const Context& context, bool chat) {
+  const bool is_chat = context.info.form.starts_with("chat");
+  if (is_chat == chat) return;
+  refuse("context", "context: {} is of the form \"{}\": use {}", context.info.id,
+         is_chat ? "chat" : "raw", is_chat ? "/v1/chat/completions" : "/v1/completions");
+}
+
 std::shared_ptr<const Context> context_of(const Json& id, const std::string& owner, bool chat,
                                           Contexts& contexts) {
   if (!id.is_string()) {
@@ -447,60 +454,40 @@ std::shared_ptr<const Context> context_of(const Json& id, const std::string& own
                    fmt::format("context: there is no {}; POST /v1/contexts makes one", shown(id)),
                    "context");
   }
-  const bool is_chat = out->info.form.starts_with("chat");
-  if (is_chat != chat) {
-    refuse("context", "context: {} is of the form \"{}\": use {}", out->info.id,
-           is_chat ? "chat" : "raw", is_chat ? "/v1/chat/completions" : "/v1/completions");
-  }
+  check_form(*out, chat);
   return out;
 }
 
-/// Several contexts, one behind the other.
-std::shared_ptr<const Context> joined_context(const Json& ids, const std::string& owner, bool chat,
-                                              const Tokenizer& tokenizer, Contexts& contexts) {
-  std::vector<JoinedDocument> documents;
-  ContextInfo info;
-  for (const Json& id : ids) {
-    const std::shared_ptr<const Context> one = context_of(id, owner, chat, contexts);
-    const bool first = documents.empty();
-    if (first) info = one->info;
-    documents.push_back({std::shared_ptr<const Cache>(one, &one->cache),
-                         first ? 0 : tokens_before_context(tokenizer, chat, one->info.system)});
-  }
-  return naming("context", [&] {
-    Cache cache = join_documents(std::move(documents));
-    info.tokens = cache.tokens();
-    info.gauge = nullptr;  // it was of the first alone
-    return std::make_shared<const Context>(Context{std::move(info), std::move(cache), Lease()});
-  });
+std::shared_ptr<const Context> contexts_of(const Json& ids, const std::string& owner, bool chat,
+                                           const Tokenizer& tokenizer, Contexts& contexts) {
+  std::vector<std::shared_ptr<const Context>> all;
+  for (const Json& id : ids) all.push_back(context_of(id, owner, chat, contexts));
+  return naming("context", [&] { return joined_context(all, chat, tokenizer); });
 }
 
-/// The documents of the library that the question is about, the best one next to it.
-std::shared_ptr<const Context> library_context(const std::string& question,
-                                               const RequestLimits& limits,
-                                               const std::string& owner, const Tokenizer& tokenizer,
-                                               Contexts& contexts, TextRequest& out) {
+/// What a library is asked: the last question, and all of a conversation's.
+struct Asked {
+  std::string last, all;
+};
+
+/// The sections that the last question may be about, and the one that the conversation is about.
+/// The job stands behind the first of them.
+void find_candidates(const Asked& asked, const RequestLimits& limits, TextRequest& out) {
   constexpr std::size_t kMost = 3;
   if (limits.library == nullptr) {
     refuse("context", "context: this server has no library; start it with --library");
   }
-  const std::vector<LibraryDocument>& library = *limits.library;
-  const std::vector<Found> found =
-      naming("context", [&] { return find_documents(library, question, kMost); });
-  Json ids = Json::array(), passages = Json::array();
-  for (const Found& one : found) {
-    const LibraryDocument& document = library[one.text];
-    ids.insert(ids.begin(), document.id());
-    const Place place = place_of(document.text, one.begin);
-    Json passage = {{"document", document.name}, {"context", document.id()}};
-    if (place.page > 0) passage["page"] = place.page;
-    if (keeps_lines(document.name)) passage["line"] = place.line;
-    passage["text"] = one.passage;
-    passages.push_back(std::move(passage));
+  out.asks_library = true;
+  out.candidates = naming("context", [&] { return limits.library->find(asked.last, kMost); });
+  if (asked.all != asked.last) {
+    for (Candidate& one : limits.library->find(asked.all, out.candidates.empty() ? kMost : 1)) {
+      const bool there = std::ranges::count(out.candidates, one.context, &Candidate::context) > 0;
+      if (!there) out.candidates.push_back(std::move(one));
+    }
   }
-  if (std::exchange(out.job.cite, false)) out.passages = std::move(passages);
-  return ids.size() == 1 ? context_of(ids[0], owner, out.chat, contexts)
-                         : joined_context(ids, owner, out.chat, tokenizer, contexts);
+  if (out.candidates.empty()) return;
+  out.job.context = out.candidates.front().context;
+  check_form(*out.job.context, out.chat);
 }
 
 /// The job goes on with a session.
@@ -519,15 +506,14 @@ void place_in_session(const std::string& id, const RequestLimits& limits, const 
   job.keep = std::max(job.keep, session->retention());
 }
 
-/// `question`: that a library is asked.
 void parse_place(Fields& f, const RequestLimits& limits, const Tokenizer& tokenizer,
-                 Contexts& contexts, const std::string& owner, const std::string& question,
+                 Contexts& contexts, const std::string& owner, const Asked& asked,
                  TextRequest& out) {
   Job& job = out.job;
   job.owner = owner;
   const Json* context = f.find("context");
   const Json* cache = f.find("cache");
-  job.cite = f.flag("cite", false);
+  job.cite = out.cites = f.flag("cite", false);
   if (const auto id = f.text("session")) {
     if (context != nullptr || cache != nullptr || job.cite) {
       refuse("session", "session: {} has its own cache; leave out context, cache and cite",
@@ -544,14 +530,11 @@ void parse_place(Fields& f, const RequestLimits& limits, const Tokenizer& tokeni
   if (cache != nullptr) {
     refuse("cache", "cache: the context {} has its own; leave it out", shown(*context));
   }
-  if (*context == "library") {
-    job.context = library_context(question, limits, owner, tokenizer, contexts, out);
-    return;
-  }
+  if (*context == "library") return find_candidates(asked, limits, out);
   const bool several = context->is_array() && context->size() > 1;
   if (several && job.cite) refuse("cite", "cite: only with one context");
   job.context =
-      several ? joined_context(*context, owner, out.chat, tokenizer, contexts)
+      several ? contexts_of(*context, owner, out.chat, tokenizer, contexts)
               : context_of(context->is_array() && context->size() == 1 ? (*context)[0] : *context,
                            owner, out.chat, contexts);
 }
@@ -943,11 +926,13 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
   f.only("functions", Json::array());
   f.only("modalities", Json::array({"text"}));
   f.only("add_special_tokens", false);
-  std::string question;
+  Asked asked;
   for (const ChatMessage& message : messages) {
-    if (message.role == "user") question += message.content + "\n";
+    if (message.role != "user") continue;
+    asked.last = message.content + "\n";
+    asked.all += asked.last;
   }
-  parse_place(f, limits, tokenizer, contexts, owner, question, out);
+  parse_place(f, limits, tokenizer, contexts, owner, asked, out);
   out.job.split_thoughts = splits_thoughts(f);
   f.end();
   Job& job = out.job;
@@ -1055,15 +1040,48 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
   f.only("best_of", out.job.choices);
   f.only("add_special_tokens", true);
   const Json* prompt = f.find("prompt");
-  parse_place(f, limits, tokenizer, contexts, owner,
-              prompt != nullptr && prompt->is_string() ? prompt->get<std::string>() : "", out);
   if (prompt == nullptr) refuse("prompt", "prompt is missing");
+  const std::string text = prompt->is_string() ? prompt->get<std::string>() : "";
+  parse_place(f, limits, tokenizer, contexts, owner, {text, text}, out);
+  if (out.asks_library && text.empty()) {
+    refuse("prompt", "prompt: a library is asked by one text at a time");
+  }
   f.end();
   Job& job = out.job;
   // An answer begins a text for a client, but goes on after the prompt, its leading space included.
   job.generate.text_start = false;
   out.prompts = prompts_of(*prompt, "prompt", kMostPrompts, tokenizer, job.context != nullptr);
   job.prompt = out.prompts[0];
+  return out;
+}
+
+std::shared_ptr<const Context> joined_context(
+    std::span<const std::shared_ptr<const Context>> contexts, bool chat,
+    const Tokenizer& tokenizer) {
+  std::vector<JoinedDocument> documents;
+  ContextInfo info = contexts.front()->info;
+  for (const std::shared_ptr<const Context>& one : contexts) {
+    const std::size_t before =
+        documents.empty() ? 0 : tokens_before_context(tokenizer, chat, one->info.system);
+    documents.push_back({std::shared_ptr<const Cache>(one, &one->cache), before});
+  }
+  Cache cache = join_documents(std::move(documents));
+  info.tokens = cache.tokens();
+  info.gauge = nullptr;  // it was of the first alone
+  return std::make_shared<const Context>(Context{std::move(info), std::move(cache), Lease()});
+}
+
+DocumentRequest parse_document(const Json& body) {
+  DocumentRequest out;
+  Fields f(body);
+  out.name = f.text("name").value_or("");
+  if (out.name.empty()) refuse("name", "name: the document's is missing");
+  const auto text = f.text("text"), file = f.text("file");
+  if (text.has_value() == file.has_value()) refuse("file", "file: give text or file");
+  out.text = file ? text_of_file(*file, out.name, out.note) : whole_text(*text);
+  if (is_blank(out.text)) refuse("text", "text: the document is empty");
+  out.stream = f.flag("stream", false);
+  f.end();
   return out;
 }
 

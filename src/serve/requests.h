@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,9 +31,8 @@ struct RequestLimits {
   std::size_t positions = 1 << 20;      ///< of the model
   bool endless = false;                 ///< its streams may go on beyond them
   const VisionModel* vision = nullptr;  ///< null: pictures are refused
-  /// That "library" picks from; null: none.
-  const std::vector<LibraryDocument>* library = nullptr;
-  const Sessions* sessions = nullptr;  ///< that requests name; null: none
+  ServedLibrary* library = nullptr;     ///< that "library" is; null: none
+  const Sessions* sessions = nullptr;   ///< that requests name; null: none
   /// Of requests that do not say: where the model's files say nothing, temperature 0.7.
   SamplingOptions sampling = {.temperature = 0.7f};
 };
@@ -43,7 +44,12 @@ struct TextRequest {
   bool logprobs = false;
   bool echo = false;          ///< answers begin with the prompt
   bool several_calls = true;  ///< in one answer
-  Json passages;              ///< of a library, as citations where they are wanted; null: none
+  /// A library is asked: of the sections that may answer, each is tried alone; see
+  /// choose_section().
+  bool asks_library = false;
+  bool cites = false;  ///< answers name the sentences that they rest on
+  std::vector<Candidate> candidates;
+  std::vector<FoundSection> sections;  ///< that the job's context is of
   Job job;
   std::vector<std::vector<Token>> prompts;  ///< where there are several; job.prompt is the first
 
@@ -63,6 +69,11 @@ TextRequest parse_completion(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer, Contexts& contexts,
                              const std::string& owner = "");
 
+/// At least one context, one behind the other. Throws Error where they do not fit together.
+std::shared_ptr<const Context> joined_context(
+    std::span<const std::shared_ptr<const Context>> contexts, bool chat,
+    const Tokenizer& tokenizer);
+
 /// A text, tokens, or an array of at most `most` of either. `name`: of the field.
 std::vector<std::vector<Token>> prompts_of(const Json& prompt, const std::string& name,
                                            std::size_t most, const Tokenizer& tokenizer,
@@ -79,6 +90,15 @@ struct ContextRequest {
 /// "raw"), cache, stream.
 ContextRequest parse_context(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer);
+
+/// A document for the library.
+struct DocumentRequest {
+  std::string name, text;
+  bool stream = false;  ///< it is told how far the reading is
+  std::string note;     ///< on the file's encoding
+};
+/// POST /v1/library: name, text or file (base64), stream.
+DocumentRequest parse_document(const Json& body);
 
 /// The job's cache: {"bytes": 0.125, "method": "replay", …}; null: that of the limits.
 void parse_cache(const Json* value, const RequestLimits& limits, Job& job);

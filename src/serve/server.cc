@@ -135,6 +135,15 @@ ApiError no_context(const std::string& id) {
   return ApiError(404, "context_not_found", fmt::format("there is no context {}", shown(Json(id))));
 }
 
+ApiError no_library() {
+  return ApiError(404, "library_not_found", "this server has no library; start it with --library");
+}
+
+ApiError no_document(const std::string& id) {
+  return ApiError(404, "document_not_found",
+                  fmt::format("the library has no document {}", shown(Json(id))));
+}
+
 /// A number in a path.
 std::size_t number_of(const std::string& part) {
   std::size_t out = 0;
@@ -264,7 +273,7 @@ struct Server::Impl {
                model.config().max_positions,
                model.turns_only(),
                options.vision.get(),
-               options.library.empty() ? nullptr : &library,
+               open_library(),
                &sessions,
                suggested_sampling(model.file().tokenizer(), RequestLimits().sampling)},
         scheduler(model, this->tokenizer,
@@ -286,28 +295,16 @@ struct Server::Impl {
                                        Response& response) { answer(request, response); }},
           memory);
     }
-    lend_library();
+    if (library) {
+      const std::vector<std::string> damaged = library->refused();
+      refused.insert(refused.end(), damaged.begin(), damaged.end());
+    }
     set_up();
   }
 
-  /// Its documents become contexts.
-  void lend_library() {
-    Library found = read_library(o.library);
-    refused.insert(refused.end(), found.damaged.begin(), found.damaged.end());
-    for (LibraryDocument& document : found.documents) {
-      ContextInfo info;
-      info.id = document.id();
-      info.name = document.name;
-      info.before = tokenizer.vocabulary().chat_template.empty()
-                        ? document.text
-                        : QuestionForm::from_template(tokenizer, "", document.text).before;
-      try {
-        contexts.lend(std::move(info), document.cache());
-        library.push_back(std::move(document));
-      } catch (const Error& error) {
-        refused.emplace_back(error.what());
-      }
-    }
+  ServedLibrary* open_library() {
+    if (o.library.empty()) return nullptr;
+    return &library.emplace(o.library, model, tokenizer, contexts);
   }
 
   Memory& memory_for_contexts() {
@@ -350,11 +347,19 @@ struct Server::Impl {
   TextWork begin_work(Gate& gate, const Request& request, std::size_t bytes);
   TextRequest parse(const Format& format, const std::string& owner);
   void text(Call& call, Api api);
+  /// The answers of sections, each asked alone, in their order.
+  std::vector<Tried> try_each(const TextRequest& parsed,
+                              std::span<const std::shared_ptr<const Context>> asked,
+                              const Response& response);
+  /// Leaves the section that a library answers from in the job, or two where none suffices alone.
+  /// False: nothing supports an answer.
+  bool choose_section(TextRequest& parsed, const Response& response);
   void count_tokens(Call& call);
   void embed(Call& call);
   void tokenize(Call& call) const;
   void detokenize(Call& call) const;
   void make_context(Call& call);
+  void add_document(Call& call);
   std::shared_ptr<const Context> context_of(const Call& call);
   Json props() const;
   /// What holds for requests that do not say, as decimal numbers.
@@ -372,7 +377,7 @@ struct Server::Impl {
   Lease base;
   Metrics metrics;
   Contexts contexts;
-  std::vector<LibraryDocument> library;
+  std::optional<ServedLibrary> library;
   Sessions sessions;
   RequestLimits limits;
   std::vector<Route> routes;
@@ -523,9 +528,8 @@ void Server::Impl::allow_origin(const Request& request, Response& response) cons
 
 TextWork Server::Impl::begin_work(const Request& request) {
   const std::size_t body = request.body.size();
-  Gate& gate = request.path == "/v1/contexts" ? documents
-               : body > kLargeBody            ? large_bodies
-                                              : small_bodies;
+  const bool reads = request.path == "/v1/contexts" || request.path == "/v1/library";
+  Gate& gate = reads ? documents : body > kLargeBody ? large_bodies : small_bodies;
   return begin_work(gate, request, reading_memory(body));
 }
 
@@ -560,6 +564,43 @@ TextRequest Server::Impl::parse(const Format& format, const std::string& owner) 
                           : parse_completion(format.body(), limits, tokenizer, contexts, owner);
 }
 
+std::vector<Tried> Server::Impl::try_each(const TextRequest& parsed,
+                                          std::span<const std::shared_ptr<const Context>> asked,
+                                          const Response& response) {
+  std::deque<Waiting> waiting;
+  for (const std::shared_ptr<const Context>& one : asked) {
+    waiting.emplace_back(scheduler.submit(trial_of(parsed.job, one)), response, held, o.slots);
+  }
+  std::vector<Tried> out(asked.size());
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    while (!add_to(out[i], waiting[i].next())) {
+    }
+  }
+  return out;
+}
+
+bool Server::Impl::choose_section(TextRequest& parsed, const Response& response) {
+  std::vector<std::shared_ptr<const Context>> asked;
+  for (const Candidate& one : parsed.candidates) asked.push_back(one.context);
+  const std::vector<Tried> tried = try_each(parsed, asked, response);
+  std::vector<AnswerEvidence> evidence;
+  for (std::size_t i = 0; i < tried.size(); ++i) {
+    evidence.push_back(tried[i].evidence);
+    evidence.back().score = parsed.candidates[i].found.score;
+  }
+  if (evidence.empty()) return false;
+  const std::size_t best = best_answer(evidence), second = best == 0 ? 1 : 0;
+  parsed.sections = {parsed.candidates[best].found};
+  parsed.job.context = asked[best];
+  if (is_supported(evidence[best])) return true;
+  if (asked.size() < 2) return false;
+  parsed.sections.push_back(parsed.candidates[second].found);
+  parsed.job.context =
+      joined_context(std::vector{asked[second], asked[best]}, parsed.chat, tokenizer);
+  parsed.job.cite = false;
+  return is_supported(try_each(parsed, std::span(&parsed.job.context, 1), response)[0].evidence);
+}
+
 void Server::Impl::text(Call& call, Api api) {
   Response& response = call.response;
   const std::unique_ptr<Format> format = Format::of(api, call.take_object(), sampling());
@@ -568,8 +609,9 @@ void Server::Impl::text(Call& call, Api api) {
   }
   TextRequest parsed = parse(*format, owner_of(call.request));
   parsed.job.client = client_of(call.request);
+  const bool answers = !parsed.asks_library || choose_section(parsed, response);
   std::deque<Waiting> waiting;  // what was submitted is cancelled if the next is refused
-  for (std::size_t i = 0; i < parsed.prompt_count(); ++i) {
+  for (std::size_t i = 0; answers && i < parsed.prompt_count(); ++i) {
     waiting.emplace_back(scheduler.submit(parsed.job_of(i)), response, held, o.slots);
   }
   format->drop_body();
@@ -580,6 +622,10 @@ void Server::Impl::text(Call& call, Api api) {
     response.set_header("Cache-Control", "no-store");
     response.begin(format->stream_type());
   }
+  const auto send = [&](const std::vector<Json>& chunks) {
+    for (const Json& chunk : chunks) response.write(format->chunk(chunk, answer.usage()));
+  };
+  if (!answers) send(answer.add_not_found());
   for (std::size_t i = 0; i < waiting.size();) {  // one prompt after the other
     const Event event = waiting[i].next();
     std::vector<Json> chunks;
@@ -593,7 +639,7 @@ void Server::Impl::text(Call& call, Api api) {
       if (!streams) throw ApiError(*error);
       return response.write(format->fail(*error));
     }
-    for (const Json& chunk : chunks) response.write(format->chunk(chunk, answer.usage()));
+    send(chunks);
   }
   response.usage = answer.usage();
   if (streams) return response.write(format->end(answer.usage()));
@@ -640,6 +686,45 @@ void Server::Impl::make_context(Call& call) {
       return parsed.stream ? send(answer) : call.reply(answer);
     }
   }
+}
+
+void Server::Impl::add_document(Call& call) {
+  if (!library) throw no_library();
+  DocumentRequest parsed = parse_document(call.take_object());
+  const auto document = library->add(std::move(parsed.name), std::move(parsed.text));
+  call.end_work();
+  Response& response = call.response;
+  if (parsed.stream) {
+    response.set_header("Cache-Control", "no-store");
+    response.begin("text/event-stream");
+  }
+  const auto send = [&](const Json& data) { response.write("data: " + line(data) + "\n\n"); };
+  double done = 0;
+  const auto all = static_cast<double>(document->tokens() + 1);
+  for (const LibrarySection& section : document->sections) {
+    if (library->library().is_read(section)) continue;
+    Job job = library->reading(*document, section);
+    job.client = client_of(call.request);
+    Waiting waiting(scheduler.submit(Job(job)), response, held, o.slots);
+    for (bool over = false; !over;) {
+      Event event = waiting.next();
+      if (const auto* error = std::get_if<ApiError>(&event)) {
+        if (!parsed.stream) throw ApiError(*error);
+        return send(error->to_json());
+      }
+      if (const auto* reading = std::get_if<Reading>(&event); reading != nullptr && parsed.stream) {
+        send({{"progress", (done + reading->done * static_cast<double>(section.tokens)) / all}});
+      }
+      if (const auto* context = std::get_if<ContextRead>(&event)) {
+        library->keep(section, job, *context->cache);
+        over = true;
+      }
+    }
+    done += static_cast<double>(section.tokens);
+  }
+  Json answer = library->about(*document);
+  if (!parsed.note.empty()) answer["note"] = parsed.note;
+  return parsed.stream ? send(answer) : call.reply(answer);
 }
 
 void Server::Impl::embed(Call& call) {
@@ -743,6 +828,7 @@ Json Server::Impl::props() const {
           {"sized_method", limits.sized_method},
           {"sampling", sampling()},
           {"keeps_contexts", !o.cache_dir.empty()},
+          {"library", library.has_value()},
           {"chat_template", !tokenizer.vocabulary().chat_template.empty()},
           {"methods", std::move(methods)}};
 }
@@ -806,6 +892,23 @@ void Server::Impl::set_up() {
   post("/api/show", [ollama](Call& call) { call.reply(ollama.details()); });
   post("/tokenize", [this](Call& call) { tokenize(call); });
   post("/detokenize", [this](Call& call) { detokenize(call); });
+
+  post("/v1/library", [this](Call& call) { add_document(call); });
+  routes.push_back(
+      {"DELETE", "/v1/library/*", [this](Call& call) {
+         if (!library || !library->remove(call.parts[0])) {
+           throw no_document(call.parts[0]);
+         }
+         call.reply({{"id", call.parts[0]}, {"object", "document"}, {"deleted", true}});
+       }});
+  get("/v1/library", [this](Call& call) {
+    call.reply({{"object", "list"}, {"data", library ? library->list() : Json::array()}});
+  });
+  get("/v1/library/*", [this](Call& call) {
+    const Json document = library ? library->document(call.parts[0]) : Json();
+    if (document.is_null()) throw no_document(call.parts[0]);
+    call.reply(document);
+  });
 
   post("/v1/contexts", [this](Call& call) { make_context(call); });
   get("/v1/contexts", [this](Call& call) {

@@ -1,4 +1,6 @@
 // ballast library: documents are kept, found by words, and asked together.
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "../model/reference_case.h"
@@ -44,7 +46,7 @@ TEST_F(Library, AnswersFromTheDocumentsThatHaveTheWords) {
   EXPECT_EQ(asked.json().at("documents")[0]["name"], "record.txt");
 
   const ProgramResult text = library({"ask", "-m", kMini, "Who saw the ship?", "-n", "8"});
-  EXPECT_THAT(text.out, HasSubstr("sea.txt, line 1: It was a dark night"));
+  EXPECT_THAT(text.out, HasSubstr("[sea.txt, line 1] It was a dark night"));
 
   EXPECT_EQ(library({"remove", "sea.txt"}).exit_code, 0);
   EXPECT_EQ(library({"list", "--json"}).json().at("documents").size(), 1U);
@@ -63,8 +65,91 @@ TEST_F(Library, EachFileOfAFolderIsADocument) {
   EXPECT_EQ(added["added"][0]["name"], "a.txt");
   EXPECT_EQ(added["added"][1]["name"], "sub/b.html");
   const ProgramResult text =
-      library({"ask", "-m", kMini, "Was the mill sold?", "-n", "4", "--documents", "1"});
-  EXPECT_THAT(text.out, HasSubstr("sub/b.html: The mill was sold."));
+      library({"ask", "-m", kMini, "Was the mill sold?", "-n", "4", "--sections", "1"});
+  EXPECT_THAT(text.out, HasSubstr("[sub/b.html] The mill was sold."));
+}
+
+TEST_F(Library, FollowsAFolder) {
+  const std::string folder = (dir_ / "d").string();
+  std::filesystem::create_directories(folder);
+  write_text(dir_ / "d/a.txt", "The ferry leaves at seven.");
+  write_text(dir_ / "d/b.txt", "The mill was sold.");
+  write_text(dir_ / "d/c.txt", "The mill was sold.");
+  EXPECT_EQ(library({"add", "-m", kMini, folder, "--json"}).json().at("added").size(), 2U);
+  write_text(dir_ / "d/a.txt", "The ferry leaves at eight.");
+  std::filesystem::remove(dir_ / "d/b.txt");
+  std::filesystem::remove(dir_ / "d/c.txt");
+  const nlohmann::json next = library({"add", "-m", kMini, folder, "--json"}).json();
+  EXPECT_EQ(next.at("changed"), nlohmann::json::array({"a.txt"}));
+  EXPECT_EQ(next.at("removed"), nlohmann::json::array({"b.txt"}));
+  const nlohmann::json listed = library({"list", "--json"}).json().at("documents");
+  ASSERT_EQ(listed.size(), 1U);
+  EXPECT_EQ(listed[0].at("sections_read"), 1);
+  std::size_t files = 0;
+  for (const auto& one : std::filesystem::directory_iterator(dir_ / "library")) {
+    files += one.path().filename().string().starts_with('.') ? 0u : 1u;
+  }
+  EXPECT_EQ(files, 2U);  // one document, one cache
+}
+
+/// A manual of several sections.
+std::string manual() {
+  std::string text = "The Manual\n\n";
+  for (int part = 1; part <= 6; ++part) {
+    text += fmt::format("{}. Part {}\n\n", part, part);
+    for (int line = 0; line < 60; ++line) {
+      text += fmt::format("The number of record {} is {}. ", 100 * part + line,
+                          (100 * part + line) * 7919 % 9973);
+    }
+    text += "\n\n";
+  }
+  return text;
+}
+
+TEST_F(Library, GoesOnAfterItWasKilled) {
+  write_text(dir_ / "manual.txt", manual());
+  const std::string library_folder = (dir_ / "library").string();
+  const std::vector<std::string> words = {
+      "library", "add", "-m", kMini, "--library", library_folder, (dir_ / "manual.txt").string(),
+      "--json"};
+  const auto caches = [&] {
+    std::size_t count = 0;
+    std::error_code none;
+    for (const auto& one : std::filesystem::directory_iterator(library_folder, none)) {
+      count += one.path().extension() == ".cache" ? 1u : 0u;
+    }
+    return count;
+  };
+  Program first(words);
+  for (int i = 0; i < 3000 && caches() == 0; ++i) ::usleep(10000);
+  first.signal(SIGKILL);
+  first.wait();
+  EXPECT_GE(caches(), 1U);
+  // Two go on at once: each section is read by one of them.
+  Program second(words), third(words);
+  EXPECT_EQ(second.wait().exit_code, 0);
+  EXPECT_EQ(third.wait().exit_code, 0);
+  const nlohmann::json listed = library({"list", "--json"}).json().at("documents");
+  ASSERT_EQ(listed.size(), 1U);
+  EXPECT_GT(listed[0].at("sections"), 2);
+  EXPECT_EQ(listed[0].at("sections_read"), listed[0].at("sections"));
+  EXPECT_EQ(caches(), listed[0].at("sections").get<std::size_t>());
+
+  const nlohmann::json asked =
+      library({"ask", "-m", kMini, "What is the number of record 515?", "--json", "-n", "8"})
+          .json();
+  EXPECT_EQ(asked.at("documents")[0].at("title"), "The Manual: 5. Part 5");
+  EXPECT_THAT(asked.at("documents")[0].at("passage").get<std::string>(),
+              HasSubstr("record 515 is"));
+}
+
+TEST_F(Library, SaysWhatIsNotInIt) {
+  write_text(dir_ / "a.txt", "The ferry leaves at seven.");
+  EXPECT_EQ(add((dir_ / "a.txt").string()).exit_code, 0);
+  const ProgramResult asked = library({"ask", "-m", kMini, "Xyzzy?"});
+  EXPECT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_EQ(asked.out, "Not in the library.\n");
+  EXPECT_EQ(library({"ask", "-m", kMini, "Xyzzy?", "--json"}).json().at("supported"), false);
 }
 
 TEST_F(Library, IsOfOneModel) {

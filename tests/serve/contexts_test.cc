@@ -131,7 +131,8 @@ TEST_F(ServeContexts, ALibraryIsAskedByItsWords) {
   }
   write_text(options_.library / "0.json", "{\"name\": 1");  // damaged: left out
   const TestServer server(options_);
-  EXPECT_EQ(server.get("/v1/contexts").json()["data"].size(), 3u);
+  EXPECT_EQ(server.get("/v1/contexts").json()["data"].size(), 0u);
+  EXPECT_EQ(server.get("/v1/library").json()["data"].size(), 3u);
   Json body = about("library");
   body["messages"][0]["content"] = "What is the number of record 98?";
   const Reply plain = server.post("/v1/chat/completions", body);
@@ -156,7 +157,19 @@ TEST_F(ServeContexts, ALibraryIsAskedByItsWords) {
 
   body = about("library");
   body["messages"][0]["content"] = "Xyzzy?";
-  EXPECT_THAT(server.post("/v1/chat/completions", body).body, HasSubstr("no document has a word"));
+  EXPECT_EQ(text_of(server.post("/v1/chat/completions", body)), "Not in the library.");
+  // A document that is added now is there for the next question.
+  write_text(dir_ / "mill.txt", "The mill xyzzy was sold.");
+  EXPECT_EQ(run({"library", "add", "-m", kMini, "--library", options_.library.string(), "-q",
+                 (dir_ / "mill.txt").string()})
+                .exit_code,
+            0);
+  const Json listed = server.get("/v1/library").json()["data"];
+  ASSERT_EQ(listed.size(), 4u);
+  EXPECT_EQ(listed[2]["name"], "mill.txt");
+  EXPECT_EQ(server.get("/v1/library/" + listed[2]["id"].get<std::string>()).json()["text"],
+            "The mill xyzzy was sold.");
+  EXPECT_EQ(server.get("/v1/library/none").status, 404);
   const TestServer other;
   EXPECT_THAT(other.post("/v1/chat/completions", about("library")).body, HasSubstr("--library"));
 }

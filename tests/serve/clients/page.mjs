@@ -145,14 +145,27 @@ try {
   check('no error', errors.length === 0, errors);
 
   await page.goto(with_library.url);
-  await page.waitForSelector('#contexts li');
+  await page.waitForSelector('#documents li');
+  const entry = await page.textContent('#documents li');
+  check('size and date', /^records\.txt[\d.]+ KB, .*\d/.test(entry), entry);
+  await page.fill('#find', 'nothing');
+  check('searched', await page.locator('#documents li').count() === 0, null);
+  await page.fill('#find', 'REC');
+  check('found', await page.locator('#documents li').count() === 1, null);
   await page.selectOption('#sides select', 'library');
   await page.fill('#question', 'What is the number of record 42?');
   await page.click('#send');
   await page.waitForSelector('.cites button');
   const found = await page.textContent('.cites button');
   check('library', found.startsWith('records.txt, line 43: line 42: the number of record 42'), found);
-  check('a library stays', await page.locator('#contexts').getByText('Delete').count() === 0, null);
+  await page.click('.cites button');
+  await page.waitForSelector('#page mark');
+  check('opened at the sentence', (await page.textContent('#page mark')).startsWith('line 42: '),
+        await page.textContent('#page mark'));
+  const note = join(folder, 'note.txt');
+  writeFileSync(note, 'The mill was sold.');
+  await page.setInputFiles('#file', note);
+  await page.waitForFunction(() => document.querySelectorAll('#documents li').length === 2, null, {timeout: 120000});
 } finally {
   await browser.close();
   server.stop();

@@ -1,0 +1,33 @@
+// Which of several answers rests best on its text, and whether it rests on it at all.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+namespace ballast {
+
+/// What is known of an answer that a model gave from one section. Chances are natural logarithms.
+struct AnswerEvidence {
+  double score = 0;        ///< of the section, by the question's words; see Found
+  float certainty = 0;     ///< mean over the answer's tokens
+  float least = 0;         ///< of its least likely token
+  float question = 0;      ///< mean over the question's tokens, given the section
+  float looked_up = 0;     ///< attention of the heads that look things up to the section, 0 to 1
+  std::size_t tokens = 0;  ///< of the answer
+
+  /// The answer has another token, of this chance.
+  void add(float chance) {
+    const auto n = static_cast<float>(tokens++);
+    certainty = (certainty * n + chance) / (n + 1);
+    least = std::min(least, chance);
+  }
+};
+
+/// The answer to take, of at least one: see docs/running-models.md for what was measured.
+std::size_t best_answer(std::span<const AnswerEvidence> answers);
+
+/// Whether the section supports the answer.
+bool is_supported(const AnswerEvidence& answer);
+
+}  // namespace ballast

@@ -1,0 +1,40 @@
+#include "library/evidence.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace ballast::test {
+namespace {
+
+AnswerEvidence answer(double score, std::initializer_list<float> chances) {
+  AnswerEvidence out{.score = score};
+  for (const float chance : chances) out.add(chance);
+  return out;
+}
+
+TEST(Evidence, IsTheMeanAndTheLeastChance) {
+  const AnswerEvidence one = answer(3, {-0.5f, -1.5f, -1.0f});
+  EXPECT_FLOAT_EQ(one.certainty, -1.0f);
+  EXPECT_FLOAT_EQ(one.least, -1.5f);
+  EXPECT_EQ(one.tokens, 3u);
+}
+
+TEST(Evidence, TheLikelierAnswerWinsWhereWordsDoNotTell) {
+  const std::array sure{answer(5, {-2.0f, -1.5f}), answer(5, {-0.1f, -0.2f})};
+  EXPECT_EQ(best_answer(sure), 1u);
+}
+
+TEST(Evidence, TheBetterFoundSectionWinsWhereAnswersAreAsLikely) {
+  const std::array found{answer(2, {-0.3f}), answer(9, {-0.35f})};
+  EXPECT_EQ(best_answer(found), 1u);
+}
+
+TEST(Evidence, AnUnlikelyAnswerIsNotSupported) {
+  EXPECT_TRUE(is_supported(answer(5, {-0.1f, -0.2f})));
+  EXPECT_FALSE(is_supported(answer(5, {-3.0f, -2.0f})));
+  EXPECT_FALSE(is_supported({}));
+}
+
+}  // namespace
+}  // namespace ballast::test
