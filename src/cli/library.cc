@@ -258,6 +258,7 @@ Json to_json(const AskedSection& asked, const Library& library) {
           {"certainty", e.certainty},
           {"least", e.least},
           {"question", e.question},
+          {"missing", e.missing},
           {"looked_up", e.looked_up}};
 }
 

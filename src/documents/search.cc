@@ -326,4 +326,33 @@ std::vector<Found> find_passages(std::span<const std::string_view> texts, std::s
   return best;
 }
 
+double missing_words(std::string_view text, std::string_view question, std::string_view answer) {
+  const auto terms_of = [](std::string_view from) {
+    std::set<std::string> out;
+    for (Word& word : places_of_words(from)) {
+      out.insert(std::move(word.text));
+      if (!word.other.empty()) out.insert(std::move(word.other));
+    }
+    return out;
+  };
+  const std::set<std::string> asked = terms_of(question), there = terms_of(text);
+  const auto has = [](const std::set<std::string>& terms, const Word& word) {
+    return terms.contains(word.text) || (!word.other.empty() && terms.contains(word.other));
+  };
+  const auto is_yes_or_no = [&](const Word& word) {
+    constexpr std::size_t kLongest = 6;  // bytes: three letters of other scripts
+    const bool number = word.text.find_first_of("0123456789") != std::string::npos;
+    const bool ends =
+        word.end == answer.size() || answer.find_first_of(",.!", word.end) == word.end;
+    return word.begin == 0 && word.end <= kLongest && !number && ends;
+  };
+  std::set<std::string> all, missing;
+  for (const Word& word : places_of_words(answer)) {
+    if (has(asked, word) || is_yes_or_no(word)) continue;
+    all.insert(word.text);
+    if (!has(there, word)) missing.insert(word.text);
+  }
+  return all.empty() ? 0 : static_cast<double>(missing.size()) / static_cast<double>(all.size());
+}
+
 }  // namespace ballast

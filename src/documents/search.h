@@ -25,4 +25,8 @@ struct Found {
 std::vector<Found> find_passages(std::span<const std::string_view> texts, std::string_view question,
                                  std::size_t most);
 
+/// The share of the words of an answer that a text does not have; 0 where there are none. Those of
+/// the question do not count, nor does a "Yes," or "Nein." at the beginning. Words are as above.
+double missing_words(std::string_view text, std::string_view question, std::string_view answer);
+
 }  // namespace ballast

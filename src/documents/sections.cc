@@ -48,7 +48,9 @@ std::string heading_of(std::string_view paragraph) {
   if (line.empty() || line.size() > kLongestHeading || is_rule(line)) return "";
   if (std::string_view(".,;:!?").find(line.back()) != std::string_view::npos) return "";
   const auto first = static_cast<unsigned char>(line[0]);
-  const bool begins = std::isupper(first) != 0 || std::isdigit(first) != 0 || first >= 0x80;
+  // Of other scripts, too; not a wide blank or a mark of U+00A0 and of U+2000 on.
+  const bool other = first >= 0xc3 && first != 0xe2;
+  const bool begins = std::isupper(first) != 0 || std::isdigit(first) != 0 || other;
   const bool row = line.find(" | ") != std::string_view::npos || line.find("  ") < line.size();
   return begins && !row ? std::string(line) : "";
 }

@@ -103,6 +103,11 @@ std::optional<LibraryAsker::Attempt> LibraryAsker::attempt_joined(std::string_vi
   }
   Attempt made = attempt(Session::join(std::move(both)), question, options);
   made.evidence.score = out.asked[best].evidence.score;
+  std::string texts;
+  for (const std::size_t i : {second, best}) {
+    texts += out.asked[i].found.document->read_text(out.asked[i].found.part()) + "\n";
+  }
+  made.evidence.missing = missing_words(texts, question, made.answer.text);
   if (!is_supported(made.evidence)) return std::nullopt;
   out.sections = {best, second};
   for (const std::size_t i : out.sections) {
@@ -148,6 +153,8 @@ LibraryAnswer LibraryAsker::ask(std::string_view question, const AskOptions& opt
       attempts.push_back(attempt(loaded.clone(), question, options.generate));
       Attempt& made = attempts.back();
       made.evidence.score = found.score;
+      made.evidence.missing =
+          missing_words(found.document->read_text(found.part()), question, made.answer.text);
       out.asked.push_back({found, made.evidence, made.answer.text,
                            cite_section(found, model_->tokenizer, loaded.text(), made.attention)});
     } catch (const Error& error) {

@@ -5,8 +5,13 @@
 namespace ballast {
 namespace {
 
-/// An answer of a lower mean chance than e^-1.5 a token is a guess.
-constexpr float kLeastCertain = -1.5f;
+// Chosen on questions of bench/library.py: see docs/running-models.md.
+constexpr double kOfScore = 0.5;
+/// From here on an answer is one of the section's.
+constexpr double kLeast = -0.5;
+
+/// A likely answer in the section's own words.
+double support(const AnswerEvidence& answer) { return double{answer.certainty} - answer.missing; }
 
 }  // namespace
 
@@ -15,13 +20,13 @@ std::size_t best_answer(std::span<const AnswerEvidence> answers) {
   for (const AnswerEvidence& one : answers) top = std::max(top, one.score);
   const auto weight = [&](const AnswerEvidence& one) {
     const double found = top > 0 ? std::log(std::max(one.score, 0.01 * top) / top) : 0;
-    return double{one.certainty} + found;
+    return support(one) + kOfScore * found;
   };
   return static_cast<std::size_t>(std::ranges::max_element(answers, {}, weight) - answers.begin());
 }
 
 bool is_supported(const AnswerEvidence& answer) {
-  return answer.tokens > 0 && answer.certainty > kLeastCertain;
+  return answer.tokens > 0 && support(answer) > kLeast;
 }
 
 }  // namespace ballast

@@ -9,11 +9,12 @@ namespace ballast {
 
 /// What is known of an answer that a model gave from one section. Chances are natural logarithms.
 struct AnswerEvidence {
-  double score = 0;        ///< of the section, by the question's words; see Found
-  float certainty = 0;     ///< mean over the answer's tokens
-  float least = 0;         ///< of its least likely token
-  float question = 0;      ///< mean over the question's tokens, given the section
-  float looked_up = 0;     ///< attention of the heads that look things up to the section, 0 to 1
+  double score = 0;     ///< of the section, by the question's words; see Found
+  float certainty = 0;  ///< mean over the answer's tokens
+  float least = 0;      ///< of its least likely token
+  float question = 0;   ///< mean over the question's tokens, given the section
+  double missing = 0;   ///< share of the answer's words that the section lacks; see missing_words()
+  float looked_up = 0;  ///< attention of the heads that look things up to the section, 0 to 1
   std::size_t tokens = 0;  ///< of the answer
 
   /// The answer has another token, of this chance.

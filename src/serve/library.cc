@@ -155,6 +155,18 @@ Job trial_of(const Job& job, std::shared_ptr<const Context> context) {
   return out;
 }
 
+AnswerEvidence Tried::of(const std::vector<FoundSection>& sections,
+                         std::string_view question) const {
+  AnswerEvidence out = evidence;
+  std::string texts;
+  for (const FoundSection& one : sections) {
+    out.score = std::max(out.score, one.score);
+    texts += one.document->read_text(one.part()) + "\n";
+  }
+  out.missing = missing_words(texts, question, text);
+  return out;
+}
+
 bool add_to(Tried& tried, const Event& event) {
   if (const auto* error = std::get_if<ApiError>(&event)) throw ApiError(*error);
   if (const auto* piece = std::get_if<Piece>(&event)) {

@@ -27,6 +27,9 @@ struct Candidate {
 struct Tried {
   std::string text;
   AnswerEvidence evidence;
+
+  /// The same as an answer from these sections.
+  AnswerEvidence of(const std::vector<FoundSection>& sections, std::string_view question) const;
 };
 
 /// The documents of a folder, as they are when a question comes. Any thread may call.

@@ -478,6 +478,7 @@ void find_candidates(const Asked& asked, const RequestLimits& limits, TextReques
     refuse("context", "context: this server has no library; start it with --library");
   }
   out.asks_library = true;
+  out.question = asked.all;
   out.candidates = naming("context", [&] { return limits.library->find(asked.last, kMost); });
   if (asked.all != asked.last) {
     for (Candidate& one : limits.library->find(asked.all, out.candidates.empty() ? kMost : 1)) {

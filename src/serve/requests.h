@@ -47,7 +47,8 @@ struct TextRequest {
   /// A library is asked: of the sections that may answer, each is tried alone; see
   /// choose_section().
   bool asks_library = false;
-  bool cites = false;  ///< answers name the sentences that they rest on
+  bool cites = false;    ///< answers name the sentences that they rest on
+  std::string question;  ///< that it is asked
   std::vector<Candidate> candidates;
   std::vector<FoundSection> sections;  ///< that the job's context is of
   Job job;

@@ -585,8 +585,7 @@ bool Server::Impl::choose_section(TextRequest& parsed, const Response& response)
   const std::vector<Tried> tried = try_each(parsed, asked, response);
   std::vector<AnswerEvidence> evidence;
   for (std::size_t i = 0; i < tried.size(); ++i) {
-    evidence.push_back(tried[i].evidence);
-    evidence.back().score = parsed.candidates[i].found.score;
+    evidence.push_back(tried[i].of({parsed.candidates[i].found}, parsed.question));
   }
   if (evidence.empty()) return false;
   const std::size_t best = best_answer(evidence), second = best == 0 ? 1 : 0;
@@ -598,7 +597,8 @@ bool Server::Impl::choose_section(TextRequest& parsed, const Response& response)
   parsed.job.context =
       joined_context(std::vector{asked[second], asked[best]}, parsed.chat, tokenizer);
   parsed.job.cite = false;
-  return is_supported(try_each(parsed, std::span(&parsed.job.context, 1), response)[0].evidence);
+  const Tried joined = try_each(parsed, std::span(&parsed.job.context, 1), response)[0];
+  return is_supported(joined.of(parsed.sections, parsed.question));
 }
 
 void Server::Impl::text(Call& call, Api api) {

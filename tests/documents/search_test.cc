@@ -140,5 +140,18 @@ TEST(Passages, ScoresAreThoseOfBm25) {
   EXPECT_NEAR(found[0].score, std::log(1 + 1.5 / 1.5) * 2 * 2.2 / (2 + 1.2), 1e-12);
 }
 
+TEST(MissingWords, AreThoseOfAnAnswerThatTheTextLacks) {
+  const std::string_view text = "The roofer Tobben Hask charged 1,460 crowns for the Dächer.";
+  const std::string_view question = "What is the name of the roofer?";
+  EXPECT_EQ(missing_words(text, question, "The name of the roofer is Tobben HASK."), 0);
+  EXPECT_EQ(missing_words(text, question, "The roofer is John."), 1);
+  EXPECT_EQ(missing_words(text, question, "Tobben Smith"), 0.5);
+  EXPECT_EQ(missing_words(text, question, "Daecher"), 0);
+  EXPECT_EQ(missing_words(text, question, "The roofer."), 0);
+  EXPECT_EQ(missing_words(text, question, "Yes, Tobben."), 0);
+  EXPECT_EQ(missing_words(text, question, "14."), 1);
+  EXPECT_EQ(missing_words("", "", ""), 0);
+}
+
 }  // namespace
 }  // namespace ballast::test

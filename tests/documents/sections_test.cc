@@ -92,6 +92,8 @@ TEST(Sections, ATitleIsTheFirstHeading) {
   EXPECT_EQ(title_of("Debian Policy\n=============\n\nText."), "Debian Policy");
   EXPECT_EQ(title_of("=== a.pdf, page 1 ===\n\nHandbook\n\nText."), "Handbook");
   EXPECT_EQ(title_of("A sentence stands here."), "");
+  EXPECT_EQ(title_of("Überblick\n\nText."), "Überblick");
+  EXPECT_EQ(title_of("\u00a0\u00a0 $ dpkg --compare\n\nText."), "");
   EXPECT_EQ(title_of(""), "");
 }
 

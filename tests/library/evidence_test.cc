@@ -30,6 +30,13 @@ TEST(Evidence, TheBetterFoundSectionWinsWhereAnswersAreAsLikely) {
   EXPECT_EQ(best_answer(found), 1u);
 }
 
+TEST(Evidence, AnAnswerInOtherWordsThanTheSectionsIsNotSupported) {
+  AnswerEvidence made_up = answer(5, {-0.1f});
+  made_up.missing = 1;
+  EXPECT_FALSE(is_supported(made_up));
+  EXPECT_EQ(best_answer(std::array{made_up, answer(4, {-0.3f})}), 1u);
+}
+
 TEST(Evidence, AnUnlikelyAnswerIsNotSupported) {
   EXPECT_TRUE(is_supported(answer(5, {-0.1f, -0.2f})));
   EXPECT_FALSE(is_supported(answer(5, {-3.0f, -2.0f})));
