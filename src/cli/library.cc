@@ -332,66 +332,72 @@ void ask(Options& o) {
   o.json.write(o.questions.empty() ? all[0] : Json{{"answers", all}});
 }
 
+/// A subcommand with the options that all have.
+std::pair<CLI::App*, Options*> command(CLI::App& library, std::function<void()>& task,
+                                       const char* name, const char* help, void (*work)(Options&)) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = library.add_subcommand(name, help);
+  app->add_option("--library", options->folder, "The library's folder  [default: the user's]")
+      ->type_name("DIR");
+  app->add_flag("-q,--quiet", options->quiet, "Show no progress and no notes");
+  options->json.add_to(*app);
+  app->callback([options, work, &task] { task = [options, work] { work(*options); }; });
+  return {app, options.get()};
+}
+
+void add_adding(CLI::App& library, std::function<void()>& task) {
+  const auto [app, o] = command(library, task, "add", "Read documents and keep their caches", &add);
+  add_model_option(*app, o->model);
+  app->add_option("FILE", o->files,
+                  "Texts, PDF, web pages, e-mails, office files and folders of them; each file is "
+                  "a document")
+      ->required();
+  app->add_option("--cache", o->cache,
+                  "How much of each cache is kept: see run --cache  [default: all of it, packed; "
+                  "1/8 where the model has no basis]")
+      ->type_name("SIZE");
+  app->add_option(
+         "--pack", o->pack,
+         "Packs whole caches to 1/16, 1/32, 1/64 of their bytes; off: none  [default: 1/16 "
+         "where the model has a basis, see ballast calibrate]")
+      ->type_name("SIZE");
+  app->add_flag("--watch", o->watch,
+                "Go on: every two seconds take in what is new, has changed or is gone");
+  app->footer(
+      "The same command again takes in what is new in a folder, and takes out what is gone from "
+      "it. It goes on where it was interrupted.\n\nExample:\n  ballast library add -m model.gguf "
+      "papers/");
+}
+
+void add_asking(CLI::App& library, std::function<void()>& task) {
+  const auto [app, o] = command(library, task, "ask",
+                                "Answer from the sections that have the question's words", &ask);
+  add_model_option(*app, o->model);
+  app->add_option("QUESTION", o->question, "What is asked")->type_name("");
+  app->add_option("--questions", o->questions, "A file with a question a line")->type_name("FILE");
+  app->add_option("--sections,--documents", o->sections, "Sections at most that are asked")
+      ->type_name("N")
+      ->capture_default_str()
+      ->transform(whole_number(1, 64));
+  o->generate.add_to(*app);
+  app->footer(
+      "Each section is asked alone; the best supported answer is taken. Below it stand the "
+      "sentences that it rests on.\n\nExample:\n  ballast library ask -m model.gguf \"When does "
+      "the lease end?\"");
+}
+
 }  // namespace
 
 void add_library(CLI::App& parent, std::function<void()>& task) {
   CLI::App* library = parent.add_subcommand(
       "library", "Documents that are read once, in sections, and asked together");
   library->require_subcommand(1);
-  const auto command = [&](const char* name, const char* help, void (*work)(Options&)) {
-    auto options = std::make_shared<Options>();
-    CLI::App* app = library->add_subcommand(name, help);
-    app->add_option("--library", options->folder, "The library's folder  [default: the user's]")
-        ->type_name("DIR");
-    app->add_flag("-q,--quiet", options->quiet, "Show no progress and no notes");
-    options->json.add_to(*app);
-    app->callback([options, work, &task] { task = [options, work] { work(*options); }; });
-    return std::pair(app, options.get());
-  };
-  {
-    const auto [app, o] = command("add", "Read documents and keep their caches", &add);
-    add_model_option(*app, o->model);
-    app->add_option(
-           "FILE", o->files,
-           "Texts, PDF, web pages, e-mails, office files and folders of them; each file is "
-           "a document")
-        ->required();
-    app->add_option("--cache", o->cache,
-                    "How much of each cache is kept: see run --cache  [default: all of it, packed; "
-                    "1/8 where the model has no basis]")
-        ->type_name("SIZE");
-    app->add_option(
-           "--pack", o->pack,
-           "Packs whole caches to 1/16, 1/32, 1/64 of their bytes; off: none  [default: 1/16 "
-           "where the model has a basis, see ballast calibrate]")
-        ->type_name("SIZE");
-    app->add_flag("--watch", o->watch,
-                  "Go on: every two seconds take in what is new, has changed or is gone");
-    app->footer(
-        "The same command again takes in what is new in a folder, and takes out what is gone from "
-        "it. It goes on where it was interrupted.\n\nExample:\n  ballast library add -m model.gguf "
-        "papers/");
-  }
-  {
-    const auto [app, o] =
-        command("ask", "Answer from the sections that have the question's words", &ask);
-    add_model_option(*app, o->model);
-    app->add_option("QUESTION", o->question, "What is asked")->type_name("");
-    app->add_option("--questions", o->questions, "A file with a question a line")
-        ->type_name("FILE");
-    app->add_option("--sections,--documents", o->sections, "Sections at most that are asked")
-        ->type_name("N")
-        ->capture_default_str()
-        ->transform(whole_number(1, 64));
-    o->generate.add_to(*app);
-    app->footer(
-        "Each section is asked alone; the best supported answer is taken. Below it stand the "
-        "sentences that it rests on.\n\nExample:\n  ballast library ask -m model.gguf \"When does "
-        "the lease end?\"");
-  }
-  command("list", "The documents of a library", &list)
+  add_adding(*library, task);
+  add_asking(*library, task);
+  command(*library, task, "list", "The documents of a library", &list)
       .first->footer("Example:\n  ballast library list");
-  const auto [app, o] = command("remove", "Take documents out of a library", &remove);
+  const auto [app, o] =
+      command(*library, task, "remove", "Take documents out of a library", &remove);
   app->add_option("NAME", o->files, "As list names them")->required();
   app->footer("Example:\n  ballast library remove lease.pdf");
   library->footer(

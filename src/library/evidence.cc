@@ -5,13 +5,15 @@
 namespace ballast {
 namespace {
 
-// Chosen on questions of bench/library.py: see docs/running-models.md.
-constexpr double kOfScore = 0.5;
+// Chosen on questions of lab/bench/library.py: see docs/running-models.md.
+constexpr double kOfScore = 0.5, kOfMissing = 0.5;
 /// From here on an answer is one of the section's.
 constexpr double kLeast = -0.5;
 
 /// A likely answer in the section's own words.
-double support(const AnswerEvidence& answer) { return double{answer.certainty} - answer.missing; }
+double support(const AnswerEvidence& answer) {
+  return double{answer.certainty} - kOfMissing * answer.missing;
+}
 
 }  // namespace
 
