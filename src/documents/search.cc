@@ -327,6 +327,7 @@ std::vector<Found> find_passages(std::span<const std::string_view> texts, std::s
 }
 
 double missing_words(std::string_view text, std::string_view question, std::string_view answer) {
+  // Both forms of a word count as there.
   const auto terms_of = [](std::string_view from) {
     std::set<std::string> out;
     for (Word& word : places_of_words(from)) {

@@ -45,7 +45,8 @@ TEST_F(Library, AnswersFromTheDocumentsThatHaveTheWords) {
   EXPECT_THAT(asked.json().at("answer").get<std::string>(), HasSubstr("37211"));
   EXPECT_EQ(asked.json().at("documents")[0]["name"], "record.txt");
 
-  const ProgramResult text = library({"ask", "-m", kMini, "Who saw the ship?", "-n", "8"});
+  const ProgramResult text =
+      library({"ask", "-m", kMini, "Who saw the ship?", "-n", "8", "--sections", "1"});
   EXPECT_THAT(text.out, HasSubstr("[sea.txt, line 1] It was a dark night"));
 
   EXPECT_EQ(library({"remove", "sea.txt"}).exit_code, 0);
