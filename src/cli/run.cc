@@ -231,6 +231,9 @@ class Runner {
     if (loaded != nullptr) estimate.cache = estimate.kept;
     if (several) estimate.cache = std::max(estimate.cache, 2 * estimate.kept);
     if (guard_) estimate.cache *= 2;  // a copy while sizes are tried
+    if (loaded == nullptr && has_context() && Gauge::why_not(m_.model, cache_options_).empty()) {
+      estimate.scratch += Engine::kLogitRows * m_.model.config().vocabulary * sizeof(float);
+    }
     MemoryEstimate missing = estimate;
     if (joined) {
       estimate.cache += loaded->bytes().total();
