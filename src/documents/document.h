@@ -22,8 +22,8 @@ bool is_blank(std::string_view text);
 
 /// The text of a file, or those pages of a PDF that have one; a web page's is what a reader sees,
 /// and so is that of a .docx or OpenDocument file; an e-mail (.eml) and its attachments are parts.
-/// Other files of office programs and books: see can_convert(). `name`: of the file, for people; its ending
-/// tells web pages that do not begin as such, as does `media_type`: "text/html;
+/// Other files of office programs and books: see can_convert(). `name`: of the file, for people;
+/// its ending tells web pages that do not begin as such, as does `media_type`: "text/html;
 /// charset=iso-8859-1". `path`: what errors begin with. Throws Error (unsupported) for what is no
 /// text, for what is no PDF though its name or media type says so, and for a PDF where there is no
 /// program that reads it; bad_file for a PDF that is damaged.

@@ -1,6 +1,6 @@
 // Integer GEMV and GEMM. Quantized weights use their stored codes; F16 and BF16 are converted to
-// int16. Needs AVX2, AVX-512 VNNI or NEON; docs/decisions/kernels.md shows which path serves which m. NEON
-// has gemv() of quantized weights alone, for every m.
+// int16. Needs AVX2, AVX-512 VNNI or NEON; docs/decisions/kernels.md shows which path serves which
+// m. NEON has gemv() of quantized weights alone, for every m.
 //
 // A product is out (m × n) = x (m × k) · wᵀ: m activations, n weight rows, k elements in each.
 //
@@ -17,11 +17,11 @@
 //     for each minimum:    t = fma(float32(Σ mᵍXᵍ), scale of the minimum, t)
 //     total = fma(t, scale of the activations, total)
 //
-// A fold is as many elements as share one float scale and fit one int32 sum (docs/decisions/kernels.md has
-// the table). wᵢ is the code minus the zero point, in K types times the group's integer scale. mᵍ
-// is a group's integer minimum, Xᵍ the sum of its activations. The sums are exact in int32. So a
-// result has the same bits on every path, instruction set and thread count. (Past 2¹¹⁵, which only
-// BF16 weights reach, t may overflow where the dot would not.)
+// A fold is as many elements as share one float scale and fit one int32 sum
+// (docs/decisions/kernels.md has the table). wᵢ is the code minus the zero point, in K types times
+// the group's integer scale. mᵍ is a group's integer minimum, Xᵍ the sum of its activations. The
+// sums are exact in int32. So a result has the same bits on every path, instruction set and thread
+// count. (Past 2¹¹⁵, which only BF16 weights reach, t may overflow where the dot would not.)
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,8 @@
 //
 // Every element of out is summed in one order, which depends only on the weight's type and k: not
 // on m, the number of threads, or how a prompt was cut. So a token's logits have the same bits
-// whether it was read in a prompt, alone, or in a batch. docs/decisions/kernels.md describes the kernels.
+// whether it was read in a prompt, alone, or in a batch. docs/decisions/kernels.md describes the
+// kernels.
 #pragma once
 
 #include <cstddef>

@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "ballast/engine/chat.h"
+#include "experiments/data/loaded_model.h"
 #include "hub/choice.h"
 #include "hub/pull.h"
-#include "experiments/data/loaded_model.h"
 #include "paths.h"
 #include "temp_dir.h"
 
