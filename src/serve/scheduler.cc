@@ -712,14 +712,25 @@ void Scheduler::finish(Running& r) {
   for (const auto& stream : r.streams) {
     if (!stream->ended()) return;
   }
-  r.ticket->push(Ended{r.sequence->cache().bytes().used(), r.since_request.seconds(),
-                       std::move(r.compactions)});
+  Ended end{r.sequence->cache().bytes().used(), r.since_request.seconds(),
+            std::move(r.compactions)};
+  // Who has named a session may ask for it next; others need not wait until rows are put away.
+  const bool waits = !r.job.session.empty();
+  const auto answer = [&] { r.ticket->push(std::move(end)); };
+  if (!waits) answer();
   r.ended = true;
-  if (!shares(r.job) || r.job.cache.protocol == Protocol::stream) return;
-  r.streams[0]->forget_drafts();
-  std::vector<Token> tokens = r.streams[0]->tokens();
-  tokens.resize(r.sequence->tokens());
-  keep_beginning(r, std::move(tokens), std::move(r.sequence->cache()), std::move(r.lease));
+  try {
+    if (shares(r.job) && r.job.cache.protocol != Protocol::stream) {
+      r.streams[0]->forget_drafts();
+      std::vector<Token> tokens = r.streams[0]->tokens();
+      tokens.resize(r.sequence->tokens());
+      keep_beginning(r, std::move(tokens), std::move(r.sequence->cache()), std::move(r.lease));
+    }
+  } catch (...) {
+    if (waits) answer();
+    throw;
+  }
+  if (waits) answer();
 }
 
 void Scheduler::keep_beginning(Running& r, std::vector<Token> tokens, Cache cache, Lease lease) {
