@@ -278,8 +278,16 @@ HWY_INLINE ShortVec load_nibbles_as_i16(const std::byte* group) {
   }
 }
 HWY_INLINE hn::Vec<IntTag> add_products(hn::Vec<IntTag> sum, ShortVec a, ShortVec b) {
+#if HWY_ARCH_X86
   auto unused = hn::Zero(IntTag());
   return hn::ReorderWidenMulAccumulate(IntTag(), a, b, sum, unused);
+#else
+  // Elsewhere that product leaves half of the sums in `unused`, and pairs are others.
+  const auto a32 = hn::BitCast(IntTag(), a), b32 = hn::BitCast(IntTag(), b);
+  const auto low = [](auto x) { return hn::ShiftRight<16>(hn::ShiftLeft<16>(x)); };
+  return hn::Add(sum, hn::Add(hn::Mul(low(a32), low(b32)),
+                              hn::Mul(hn::ShiftRight<16>(a32), hn::ShiftRight<16>(b32))));
+#endif
 }
 #endif
 

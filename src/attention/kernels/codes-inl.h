@@ -92,9 +92,15 @@ HWY_INLINE Sums add_fours(Sums sum, Bytes a, Bytes b) {
   const auto high = [&](Bytes x) { return hn::ShiftRight<8>(hn::BitCast(d, x)); };
   const auto pairs = hn::Add(hn::Mul(low(a), low(b)), hn::Mul(high(a), high(b)));
 #endif
+#if HWY_ARCH_X86
   auto rest = hn::Zero(SumTag());
   sum = hn::ReorderWidenMulAccumulate(SumTag(), pairs, hn::Set(PairTag(), 1), sum, rest);
   return hn::Add(sum, rest);
+#else
+  const auto both = hn::BitCast(SumTag(), pairs);  // neighbours, as above
+  const auto first = hn::ShiftRight<16>(hn::ShiftLeft<16>(both));
+  return hn::Add(sum, hn::Add(first, hn::ShiftRight<16>(both)));
+#endif
 }
 
 // b with the sign of a, 0 where a is 0.
