@@ -27,6 +27,7 @@
 #include <string>
 
 #include "ballast/codec.h"
+#include "ballast/engine/sampler.h"
 #include "ballast/engine/session.h"
 #include "ballast/pack.h"
 #include "ballast/threads.h"
@@ -155,15 +156,9 @@ Logits read_behind(const Session& text, const std::vector<Token>& tokens, std::s
 }
 
 double kl_of(const Logits& exact, const Logits& other) {
-  const auto log_sum = [](const std::vector<float>& x) {
-    const double most = *std::ranges::max_element(x);
-    double sum = 0;
-    for (float v : x) sum += std::exp(v - most);
-    return most + std::log(sum);
-  };
   double kl = 0;
   for (std::size_t i = 0; i < exact.size(); ++i) {
-    const double a = log_sum(exact[i]), b = log_sum(other[i]);
+    const double a = log_sum_exp(exact[i]), b = log_sum_exp(other[i]);
     for (std::size_t k = 0; k < exact[i].size(); ++k) {
       const double p = exact[i][k] - a;
       if (p > -40) kl += std::exp(p) * (p - (other[i][k] - b));

@@ -27,6 +27,7 @@
 
 #include "attention/rotary.h"
 #include "ballast/engine/calibration.h"
+#include "ballast/engine/sampler.h"
 #include "ballast/engine/session.h"
 #include "ballast/pack.h"
 #include "base/fail.h"
@@ -130,15 +131,9 @@ struct Difference {
 
 /// Sums over places; `next`: the token behind each, as long as there is one.
 Difference compare(const Logits& exact, const Logits& other, std::span<const Token> next) {
-  const auto log_sum = [](const std::vector<float>& x) {
-    const double most = *std::ranges::max_element(x);
-    double sum = 0;
-    for (float v : x) sum += std::exp(v - most);
-    return most + std::log(sum);
-  };
   Difference out;
   for (std::size_t i = 0; i < exact.size(); ++i) {
-    const double a = log_sum(exact[i]), b = log_sum(other[i]);
+    const double a = log_sum_exp(exact[i]), b = log_sum_exp(other[i]);
     for (std::size_t k = 0; k < exact[i].size(); ++k) {
       const double p = exact[i][k] - a;
       if (p > -40) out.kl += std::exp(p) * (p - (other[i][k] - b));

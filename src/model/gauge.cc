@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 
+#include "ballast/engine/sampler.h"
 #include "ballast/joined.h"
 #include "ballast/memory_size.h"
 #include "base/fail.h"
@@ -15,7 +16,7 @@
 namespace ballast {
 namespace {
 
-/// Of a passage: its first tokens, which say where it begins, and those that are compared.
+/// Tokens of a passage. The model reads the first kLead to know the place; the rest are compared.
 constexpr std::size_t kLead = 8, kPassage = 32;
 constexpr std::size_t kLeast = 128;  ///< tokens of a text
 /// Passages have a 64th of a text's tokens: each is read twice, with logits.
@@ -23,14 +24,6 @@ constexpr std::size_t kShare = 64, kFewest = 2, kMost = 16;
 constexpr std::size_t kLikeliest = 64;
 /// Nats a token.
 constexpr double kLittle = 0.01, kMuch = 0.1;
-
-/// ln of the sum of e^logit.
-double log_sum(std::span<const float> logits) {
-  const double most = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(double{x} - most);
-  return most + std::log(sum);
-}
 
 /// Reads tokens behind what a cache holds, which stays as it is.
 void read_beside(Engine& engine, const Cache& cache, std::span<const Token> tokens,
@@ -105,7 +98,7 @@ void Gauge::read_exact(Engine& engine, const Sequence& exact) {
       Expected& one = expected_.emplace_back();
       one.likeliest.assign(all.begin(), end);
       one.rest = 1;
-      const double sum = log_sum(row);
+      const double sum = log_sum_exp(row);
       for (const Token t : one.likeliest) {
         one.logs.push_back(double{row[static_cast<std::size_t>(t)]} - sum);
         one.rest -= std::exp(one.logs.back());
@@ -125,7 +118,7 @@ std::optional<GaugeReading> Gauge::read(Engine& engine, const Sequence& compress
       if (!counts_[first + i]) continue;
       const Expected& one = expected_[out.tokens++];
       const std::span<const float> row = logits[i];
-      const double sum = log_sum(row);
+      const double sum = log_sum_exp(row);
       double kl = 0, rest = 1;
       for (std::size_t k = 0; k < one.likeliest.size(); ++k) {
         const double log = double{row[static_cast<std::size_t>(one.likeliest[k])]} - sum;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ballast/engine/sampler.h"
 #include "model/calibration_data.h"
 
 namespace ballast {
@@ -10,16 +11,8 @@ namespace {
 
 constexpr std::size_t kFollowing = 200, kLeast = 256;
 
-/// log Σ exp.
-double log_sum(std::span<const float> x) {
-  const double most = *std::ranges::max_element(x);
-  double sum = 0;
-  for (float v : x) sum += std::exp(v - most);
-  return most + std::log(sum);
-}
-
 double kl(std::span<const float> exact, std::span<const float> other) {
-  const double a = log_sum(exact), b = log_sum(other);
+  const double a = log_sum_exp(exact), b = log_sum_exp(other);
   double sum = 0;
   for (std::size_t i = 0; i < exact.size(); ++i) {
     const double p = exact[i] - a;
