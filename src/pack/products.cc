@@ -22,26 +22,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using IntVec = hn::Vec<IntTag>;
 
-// The pair of int16 numbers of lane i is multiplied with that of b and added to lane i.
+// The same pair of int16 numbers in every lane.
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE ShortVec pair_of(const std::int16_t* a) { return {a[0], a[1]}; }
-HWY_INLINE IntVec add_pairs(IntVec sum, ShortVec a, ShortVec b) { return add_products(sum, a, b); }
 #else
 HWY_INLINE ShortVec pair_of(const std::int16_t* a) {
   std::int32_t both;
   std::memcpy(&both, a, sizeof(both));
   return hn::BitCast(ShortTag(), hn::Set(IntTag(), both));
-}
-HWY_INLINE IntVec add_pairs(IntVec sum, ShortVec a, ShortVec b) {
-#if HWY_ARCH_X86
-  return add_products(sum, a, b);
-#else
-  // Other instruction sets have no such product, or another order of pairs.
-  const auto a32 = hn::BitCast(IntTag(), a), b32 = hn::BitCast(IntTag(), b);
-  const auto low = [](IntVec x) { return hn::ShiftRight<16>(hn::ShiftLeft<16>(x)); };
-  return hn::Add(sum, hn::Add(hn::Mul(low(a32), low(b32)),
-                              hn::Mul(hn::ShiftRight<16>(a32), hn::ShiftRight<16>(b32))));
-#endif
 }
 #endif
 
@@ -58,8 +46,8 @@ HWY_INLINE void product_tile(const std::int16_t* a, const float* scales, const s
     const ShortVec b1 = load_i8_as_i16(bytes + pair * 2 * kPackStrip + 2 * kLanes);
     unroll<kRows>([&](auto r) BALLAST_INLINE_LAMBDA {
       const ShortVec x = pair_of(a + r * kPackDepth + 2 * pair);
-      sums[r][0] = add_pairs(sums[r][0], x, b0);
-      sums[r][1] = add_pairs(sums[r][1], x, b1);
+      sums[r][0] = add_products(sums[r][0], x, b0);
+      sums[r][1] = add_products(sums[r][1], x, b1);
     });
   }
   unroll<kRows>([&](auto r) BALLAST_INLINE_LAMBDA {
