@@ -19,8 +19,6 @@ inline std::vector<std::int64_t> kernel_targets() {
   for (std::int64_t target : {HWY_AVX3_DL, HWY_AVX3, HWY_AVX2}) {
     if ((hwy::SupportedTargets() & target) != 0) targets.push_back(target);
   }
-#else
-  targets.push_back(HWY_STATIC_TARGET);
 #endif
   targets.push_back(HWY_STATIC_TARGET);
   return targets;
