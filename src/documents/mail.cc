@@ -54,7 +54,7 @@ std::string from_quoted(std::string_view text, bool header) {
     } else if (i + 2 < text.size() && digit_of(text[i + 1]) >= 0 && digit_of(text[i + 2]) >= 0) {
       out += static_cast<char>(digit_of(text[i + 1]) * 16 + digit_of(text[i + 2]));
       i += 2;
-    } else {  // a line end that is none
+    } else {  // a soft line end: the line goes on
       const std::size_t end = text.find('\n', i);
       if (end == std::string_view::npos || !trimmed(text.substr(i + 1, end - i)).empty()) continue;
       i = end;

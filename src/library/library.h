@@ -26,7 +26,7 @@ namespace ballast {
 struct LibrarySection {
   std::string key;                 ///< of its cache
   std::size_t begin = 0, end = 0;  ///< bytes of the document's text
-  std::string title;               ///< what stands above it when it is read; may be empty
+  std::string title;               ///< heading that the model reads above it; may be empty
   std::size_t tokens = 0;          ///< about
 };
 
@@ -69,7 +69,7 @@ std::int64_t changed_at(const std::filesystem::path& file);
 /// What was in the folder at a time.
 struct LibraryContent {
   std::vector<std::shared_ptr<const LibraryDocument>> documents;  ///< in the order of their names
-  std::vector<std::string> damaged;  ///< a message for each ID.json that is none
+  std::vector<std::string> damaged;  ///< an error for each ID.json that cannot be read
 };
 
 /// A section that may answer a question.
@@ -105,8 +105,8 @@ class Library {
   /// Takes documents out; the caches that no other has go, too. Throws Error if a file stays.
   void remove(const std::vector<std::string>& ids);
 
-  /// The `most` sections that have words of the question, best first, of those that are read: see
-  /// find_passages(). Each counts by its best passage.
+  /// Up to `most` sections that the model has read and that share words with the question, best
+  /// first. A section's score is that of its best passage: see find_passages().
   std::vector<FoundSection> find(std::string_view question, std::size_t most);
 
  private:

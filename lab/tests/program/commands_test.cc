@@ -393,7 +393,7 @@ TEST_F(Commands, ResultsBecomeAPage) {
   EXPECT_THAT(html, HasSubstr("&#39;exact;streaming-llm&#39;"));  // as typed, quoted
   EXPECT_THAT(html, HasSubstr("Error against memory, synthetic stream"));
 
-  // A file that is none is named, and the page stays as it was.
+  // The error names a file that is no result, and the page stays as it was.
   const std::string half = path("half.json"), other = path("other.json");
   write_text(half, read_text(a).substr(0, 500));
   write_text(other, "{\"experiment\": \"attention\"}");
