@@ -30,7 +30,7 @@ std::string to_text(const GaugeReading& reading, const Policy& policy);
 
 /// Reads passages from all over a text again, behind it, first with its exact cache, then with what
 /// a method made of it. Both caches stay as they are: the passages stand in a cache beside. It
-/// takes about a twentieth of the time of reading, and more for texts under 4,000 tokens.
+/// took 7% of the time of reading 6,800 tokens; its share is larger for shorter texts.
 class Gauge {
  public:
   /// Why texts cannot be gauged with these options; empty: they can. Wanted are absolute positions,
