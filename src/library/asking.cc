@@ -17,15 +17,16 @@ constexpr std::size_t kSpare = 4;
 /// Sections that stay loaded.
 constexpr std::size_t kLoaded = 6;
 
-/// Reads a question behind a text, and adds what its last token looks up. Returns the mean
-/// ln-chance of its tokens but the first, which a loaded text does not tell.
-float read_question(Session& session, std::span<const Token> tokens, Lookup& lookup) {
+/// Reads a question behind a text, and adds what its last token looks up, if that is watched.
+/// Returns the mean ln-chance of its tokens but the first, which a loaded text does not tell.
+float read_question(Session& session, std::span<const Token> tokens, Lookup& lookup, bool watched) {
   session.read(tokens.first(1));
   PrefillOptions options;
-  options.on_attention = [&](const AttentionStep& step) {
-    if (step.first + step.queries.rows + 1 < tokens.size()) return;
-    lookup.add(session.cache(), step, step.queries.rows - 1);
-  };
+  if (watched)
+    options.on_attention = [&](const AttentionStep& step) {
+      if (step.first + step.queries.rows + 1 < tokens.size()) return;
+      lookup.add(session.cache(), step, step.queries.rows - 1);
+    };
   const std::vector<float> losses = session.score(tokens.subspan(1), options);
   if (losses.empty()) return 0;
   const double sum = std::accumulate(losses.begin(), losses.end(), 0.0);
@@ -71,16 +72,17 @@ std::vector<FoundSection> LibraryAsker::candidates(std::string_view question, st
 }
 
 LibraryAsker::Attempt LibraryAsker::attempt(Session session, std::string_view question,
-                                            const GenerateOptions& options) const {
+                                            const GenerateOptions& options, bool watched) const {
   Lookup lookup(heads_, session.text().size());
   AnswerEvidence evidence;
   evidence.question =
-      read_question(session, session.form().question(model_->tokenizer, question), lookup);
+      read_question(session, session.form().question(model_->tokenizer, question), lookup, watched);
   GenerateOptions tried = options;
   tried.max_tokens = options.max_tokens == 0 ? kTried : std::min(kTried, options.max_tokens);
   tried.sampling = {};
   tried.text_start = session.form().chat;
-  tried.on_attention = [&](const AttentionStep& step) { lookup.add(session.cache(), step, 0); };
+  if (watched)
+    tried.on_attention = [&](const AttentionStep& step) { lookup.add(session.cache(), step, 0); };
   Generation generation = session.generate(tried);
   generation.run();
   session.take_in(generation);
@@ -101,7 +103,7 @@ std::optional<LibraryAsker::Attempt> LibraryAsker::attempt_joined(std::string_vi
   for (const std::size_t i : {second, best}) {
     both.push_back(load(out.asked[i].found.part()).clone());
   }
-  Attempt made = attempt(Session::join(std::move(both)), question, options);
+  Attempt made = attempt(Session::join(std::move(both)), question, options, false);
   made.evidence.score = out.asked[best].evidence.score;
   std::string texts;
   for (const std::size_t i : {second, best}) {
@@ -150,7 +152,7 @@ LibraryAnswer LibraryAsker::ask(std::string_view question, const AskOptions& opt
     if (out.asked.size() >= options.sections && found.score > 0) continue;
     try {
       const Session& loaded = load(found.part());
-      attempts.push_back(attempt(loaded.clone(), question, options.generate));
+      attempts.push_back(attempt(loaded.clone(), question, options.generate, true));
       Attempt& made = attempts.back();
       made.evidence.score = found.score;
       made.evidence.missing =

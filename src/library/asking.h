@@ -67,7 +67,9 @@ class LibraryAsker {
     AnswerEvidence evidence;
     std::vector<float> attention;  ///< see Lookup
   };
-  Attempt attempt(Session session, std::string_view question, const GenerateOptions& options) const;
+  /// `watched`: what the answer looks up is noted, which a joined cache does not tell.
+  Attempt attempt(Session session, std::string_view question, const GenerateOptions& options,
+                  bool watched) const;
   /// The two best joined; nothing where that is not supported either.
   std::optional<Attempt> attempt_joined(std::string_view question, const GenerateOptions& options,
                                         LibraryAnswer& out);

@@ -153,6 +153,18 @@ TEST_F(Library, SaysWhatIsNotInIt) {
   EXPECT_EQ(library({"ask", "-m", kMini, "Xyzzy?", "--json"}).json().at("supported"), false);
 }
 
+TEST_F(Library, JoinsTwoSectionsWhereNeitherAnswersAlone) {
+  write_text(dir_ / "a.txt", "The ferry leaves at seven.");
+  write_text(dir_ / "b.txt", "The ferry is blue.");
+  EXPECT_EQ(add((dir_ / "a.txt").string()).exit_code, 0);
+  EXPECT_EQ(add((dir_ / "b.txt").string()).exit_code, 0);
+  const ProgramResult asked = library(
+      {"ask", "-m", kMini, "Does the ferry zebra have quantum jukebox?", "-n", "8", "--json"});
+  EXPECT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_EQ(asked.json().at("documents").size(), 2U);
+  EXPECT_NE(asked.json().at("from").size(), 1U) << asked.out;  // else nothing was joined
+}
+
 TEST_F(Library, IsOfOneModel) {
   write_text(dir_ / "a.txt", "The ferry leaves at seven.");
   EXPECT_EQ(add((dir_ / "a.txt").string()).exit_code, 0);
