@@ -21,8 +21,8 @@
 #include "cli/pictures.h"
 #include "report/json.h"
 #include "report/units.h"
-#include "serve/contexts.h"
 #include "serve/server.h"
+#include "serve/texts/contexts.h"
 
 namespace ballast::cli {
 namespace {

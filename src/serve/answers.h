@@ -9,7 +9,7 @@
 #include "report/json.h"
 #include "serve/formats/format.h"
 #include "serve/requests.h"
-#include "serve/scheduler.h"
+#include "serve/scheduling/scheduler.h"
 
 namespace ballast::serve {
 

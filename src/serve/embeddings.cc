@@ -1,11 +1,10 @@
 #include "serve/embeddings.h"
 
-#include <cmath>
 #include <span>
 
 #include "base/base64.h"
-#include "serve/api_error.h"
-#include "serve/fields.h"
+#include "serve/http/api_error.h"
+#include "serve/http/fields.h"
 
 namespace ballast::serve {
 namespace {
@@ -51,16 +50,6 @@ EmbeddingRequest parse_embeddings(const Json& body, const RequestLimits& limits,
     job.embed = true;
     out.jobs.push_back(std::move(job));
   }
-  return out;
-}
-
-std::vector<float> embedding_of(const std::vector<double>& sum, std::size_t tokens) {
-  double square = 0;
-  for (double x : sum) square += x * x;
-  const auto count = static_cast<double>(tokens);
-  const double length = std::sqrt(square) / count;
-  std::vector<float> out;
-  for (double x : sum) out.push_back(static_cast<float>(length > 0 ? x / count / length : 0));
   return out;
 }
 

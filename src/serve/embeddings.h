@@ -6,8 +6,8 @@
 
 #include "ballast/engine/tokenizer.h"
 #include "report/json.h"
-#include "serve/job.h"
 #include "serve/requests.h"
+#include "serve/scheduling/job.h"
 
 namespace ballast::serve {
 
@@ -22,9 +22,6 @@ struct EmbeddingRequest {
 /// texts, and texts are cut to the model's positions unless `truncate` is false.
 EmbeddingRequest parse_embeddings(const Json& body, const RequestLimits& limits,
                                   const Tokenizer& tokenizer, std::size_t width, bool ollama);
-
-/// The mean of a sum over `tokens` states, brought to length 1.
-std::vector<float> embedding_of(const std::vector<double>& sum, std::size_t tokens);
 
 /// An entry of the answer's data.
 Json embedding_json(const std::vector<float>& embedding, std::size_t index, bool base64);

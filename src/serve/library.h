@@ -12,8 +12,8 @@
 #include "library/library.h"
 #include "library/reading.h"
 #include "report/json.h"
-#include "serve/contexts.h"
-#include "serve/job.h"
+#include "serve/scheduling/job.h"
+#include "serve/texts/contexts.h"
 
 namespace ballast::serve {
 

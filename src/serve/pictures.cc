@@ -5,8 +5,8 @@
 #include "base/base64.h"
 #include "base/fail.h"
 #include "base/interruption.h"
-#include "serve/api_error.h"
-#include "serve/gate.h"
+#include "serve/http/api_error.h"
+#include "serve/http/gate.h"
 
 namespace ballast::serve {
 

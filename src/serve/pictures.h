@@ -4,7 +4,7 @@
 #include <string>
 
 #include "ballast/engine/vision.h"
-#include "serve/job.h"
+#include "serve/scheduling/job.h"
 
 namespace ballast::serve {
 

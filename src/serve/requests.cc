@@ -15,12 +15,12 @@
 #include "formats/json_text.h"
 #include "formats/utf8_text.h"
 #include "methods/replay.h"
-#include "serve/api_error.h"
-#include "serve/expression.h"
-#include "serve/gbnf.h"
-#include "serve/json_schema.h"
+#include "serve/grammar/expression.h"
+#include "serve/grammar/gbnf.h"
+#include "serve/grammar/json_schema.h"
+#include "serve/http/api_error.h"
 #include "serve/pictures.h"
-#include "serve/retention.h"
+#include "serve/texts/retention.h"
 #include "text/answer/answer_text.h"
 
 namespace ballast::serve {

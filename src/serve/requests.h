@@ -12,11 +12,11 @@
 #include "ballast/engine/generate.h"
 #include "ballast/engine/vision.h"
 #include "report/json.h"
-#include "serve/contexts.h"
-#include "serve/fields.h"
+#include "serve/http/fields.h"
 #include "serve/library.h"
-#include "serve/scheduler.h"
-#include "serve/sessions.h"
+#include "serve/scheduling/scheduler.h"
+#include "serve/texts/contexts.h"
+#include "serve/texts/sessions.h"
 
 namespace ballast::serve {
 

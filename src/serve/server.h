@@ -12,7 +12,7 @@
 #include "ballast/engine/tokenizer.h"
 #include "ballast/engine/vision.h"
 #include "ballast/pack.h"
-#include "serve/usage.h"
+#include "serve/http/usage.h"
 
 namespace ballast::serve {
 

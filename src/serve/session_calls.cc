@@ -4,8 +4,8 @@
 
 #include "ballast/error.h"
 #include "ballast/memory_size.h"
-#include "serve/api_error.h"
-#include "serve/retention.h"
+#include "serve/http/api_error.h"
+#include "serve/texts/retention.h"
 
 namespace ballast::serve {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "report/json.h"
 #include "serve/requests.h"
-#include "serve/sessions.h"
+#include "serve/texts/sessions.h"
 
 namespace ballast::serve {
 

@@ -28,9 +28,10 @@ def rooms(design):
 def rank(table, folder):
     """The row of a folder: that of its own name, of the folder that it is in, or of one in it."""
     while folder != pathlib.PurePath("."):
-        for row, names in enumerate(table):
-            if any(name == str(folder) or name.startswith(f"{folder}/") for name in names):
-                return row
+        own = [row for row, names in enumerate(table) if str(folder) in names]
+        inside = [row for row, names in enumerate(table) if any(name.startswith(f"{folder}/") for name in names)]
+        if own or inside:
+            return (own or inside)[0]
         folder = folder.parent
     return None
 

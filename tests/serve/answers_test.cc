@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "ballast/engine/chat.h"
-#include "serve/choice.h"
 #include "serve/client.h"
+#include "serve/scheduling/choice.h"
 #include "text/answer/answer_text.h"
 
 namespace ballast::test {

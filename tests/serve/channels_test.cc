@@ -3,8 +3,8 @@
 
 #include "ballast/engine/question_form.h"
 #include "serve/answers.h"
-#include "serve/choice.h"
 #include "serve/client.h"
+#include "serve/scheduling/choice.h"
 #include "text/test_vocabulary.h"
 
 namespace ballast::test {

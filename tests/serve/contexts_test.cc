@@ -8,7 +8,7 @@
 
 #include "ballast/engine/context_file.h"
 #include "serve/asking.h"
-#include "serve/contexts.h"
+#include "serve/texts/contexts.h"
 #include "temp_dir.h"
 
 namespace ballast::test {

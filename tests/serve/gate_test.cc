@@ -1,4 +1,4 @@
-#include "serve/gate.h"
+#include "serve/http/gate.h"
 
 #include <gmock/gmock.h>
 

@@ -1,13 +1,13 @@
 // GBNF and regular expressions: which texts they take, what is refused, and answers held to them.
-#include "serve/grammar.h"
+#include "serve/grammar/grammar.h"
 
 #include <gmock/gmock.h>
 
 #include "ballast/error.h"
 #include "ballast/random.h"
 #include "serve/asking.h"
-#include "serve/expression.h"
-#include "serve/gbnf.h"
+#include "serve/grammar/expression.h"
+#include "serve/grammar/gbnf.h"
 
 namespace ballast::test {
 namespace {

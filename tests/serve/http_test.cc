@@ -1,5 +1,5 @@
 // Connections: what they cost, what a client may not do, and that no one is kept out by others.
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 #include <gmock/gmock.h>
 

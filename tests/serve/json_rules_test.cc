@@ -1,4 +1,4 @@
-#include "serve/json_rules.h"
+#include "serve/grammar/json_rules.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "serve/json_schema.h"
+#include "serve/grammar/json_schema.h"
 
 namespace ballast::serve {
 namespace {

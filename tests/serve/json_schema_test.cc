@@ -1,4 +1,4 @@
-#include "serve/json_schema.h"
+#include "serve/grammar/json_schema.h"
 
 #include <gmock/gmock.h>
 
@@ -11,10 +11,10 @@
 #include "ballast/engine/sampler.h"
 #include "base/peak_memory.h"
 #include "sanitized.h"
-#include "serve/api_error.h"
 #include "serve/client.h"
-#include "serve/json_schema.h"
-#include "serve/token_texts.h"
+#include "serve/grammar/json_schema.h"
+#include "serve/grammar/token_texts.h"
+#include "serve/http/api_error.h"
 
 namespace ballast::test {
 namespace {

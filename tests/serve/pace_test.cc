@@ -1,4 +1,4 @@
-#include "serve/pace.h"
+#include "serve/scheduling/pace.h"
 
 #include <gtest/gtest.h>
 

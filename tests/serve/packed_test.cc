@@ -7,8 +7,8 @@
 #include "base/read_file.h"
 #include "model/identity_basis.h"
 #include "paths.h"
-#include "serve/contexts.h"
-#include "serve/prefix_files.h"
+#include "serve/texts/contexts.h"
+#include "serve/texts/prefix_files.h"
 #include "temp_dir.h"
 
 namespace ballast::test {

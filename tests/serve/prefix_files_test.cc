@@ -1,12 +1,12 @@
 // Beginnings of conversations that outlive a server.
-#include "serve/prefix_files.h"
+#include "serve/texts/prefix_files.h"
 
 #include <gmock/gmock.h>
 
 #include <filesystem>
 
 #include "serve/asking.h"
-#include "serve/scheduler.h"
+#include "serve/scheduling/scheduler.h"
 #include "temp_dir.h"
 
 namespace ballast::test {

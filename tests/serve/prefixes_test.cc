@@ -1,8 +1,8 @@
-#include "serve/prefixes.h"
+#include "serve/texts/prefixes.h"
 
 #include <gtest/gtest.h>
 
-#include "serve/prefix_files.h"
+#include "serve/texts/prefix_files.h"
 #include "support.h"
 
 namespace ballast::test {

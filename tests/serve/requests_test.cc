@@ -6,8 +6,8 @@
 #include <set>
 
 #include "report/json.h"
-#include "serve/api_error.h"
 #include "serve/client.h"
+#include "serve/http/api_error.h"
 #include "temp_dir.h"
 
 namespace ballast::test {

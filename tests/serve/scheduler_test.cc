@@ -1,5 +1,5 @@
 // Who is let in when, and who makes room.
-#include "serve/scheduler.h"
+#include "serve/scheduling/scheduler.h"
 
 #include <gmock/gmock.h>
 #include <malloc.h>

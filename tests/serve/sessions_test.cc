@@ -1,12 +1,12 @@
 // Sessions, how long what was read is kept, and that clients share nothing.
-#include "serve/sessions.h"
+#include "serve/texts/sessions.h"
 
 #include <gmock/gmock.h>
 
 #include "ballast/engine/packing.h"
 #include "model/identity_basis.h"
 #include "serve/asking.h"
-#include "serve/prefix_files.h"
+#include "serve/texts/prefix_files.h"
 #include "temp_dir.h"
 
 namespace ballast::test {

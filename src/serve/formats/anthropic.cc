@@ -1,8 +1,8 @@
 // Anthropic's API of messages.
 #include <algorithm>
 
-#include "serve/contexts.h"
 #include "serve/formats/format.h"
+#include "serve/texts/contexts.h"
 
 namespace ballast::serve {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "report/json.h"
-#include "serve/api_error.h"
-#include "serve/fields.h"
-#include "serve/usage.h"
+#include "serve/http/api_error.h"
+#include "serve/http/fields.h"
+#include "serve/http/usage.h"
 
 namespace ballast::serve {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <ctime>
 
-#include "serve/contexts.h"
 #include "serve/formats/format.h"
+#include "serve/texts/contexts.h"
 
 namespace ballast::serve {
 namespace {
