@@ -358,7 +358,7 @@ void add_adding(CLI::App& library, std::function<void()>& task) {
       ->type_name("SIZE");
   app->add_option(
          "--pack", o->pack,
-         "Packs whole caches to 1/16, 1/32, 1/64 of their bytes; off: none  [default: 1/16 "
+         "Packs whole caches to 1/16, 1/32, 1/64 of their bytes; off: none  [default: 1/32 "
          "where the model has a basis, see ballast calibrate]")
       ->type_name("SIZE");
   app->add_flag("--watch", o->watch,

@@ -14,7 +14,9 @@ namespace ballast {
 SectionStorage::SectionStorage(const Model& model, const std::string& cache,
                                const std::string& pack_form) {
   PackPreset preset;
-  if (pack_form.empty() && cache.empty()) preset = default_pack_preset(model);
+  constexpr std::uint32_t kUsual =
+      32;  // half a gigabyte for a million tokens of half a billion weights
+  if (pack_form.empty() && cache.empty()) preset = default_pack_preset(model, kUsual);
   if (!pack_form.empty() && pack_form != "off") {
     require(cache.empty(), "--pack {} keeps every token: leave out --cache", pack_form);
     preset = pack_preset(model, pack_form);

@@ -20,7 +20,7 @@ struct SectionStorage {
   std::string pack = "off";  ///< see Session::save()
 
   /// `cache`: how much of each is kept, `pack`: how whole ones are packed. Both empty: packed to
-  /// the model's default where it has a basis, else an eighth. Throws Error where they do not fit
+  /// 1/32 where the model has a basis, else an eighth. Throws Error where they do not fit
   /// together, or to the model.
   SectionStorage(const Model& model, const std::string& cache, const std::string& pack);
 };

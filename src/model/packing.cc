@@ -87,12 +87,14 @@ PackPreset pack_preset(const Model& model, std::string_view form) {
        fmt::join(known, ", "));
 }
 
-PackPreset default_pack_preset(const Model& model) {
+PackPreset default_pack_preset(const Model& model, std::uint32_t most) {
+  PackPreset out;
   const auto codec = find_pack_codec(model);
-  if (codec == nullptr) return {};
-  const auto& presets = codec->basis().presets;
-  const auto found = std::ranges::find(presets, 16u, &PackPreset::divisor);
-  return found == presets.end() ? PackPreset{} : *found;
+  if (codec == nullptr) return out;
+  for (const PackPreset& preset : codec->basis().presets) {
+    if (preset.divisor <= most && preset.divisor > out.divisor) out = preset;
+  }
+  return out;
 }
 
 }  // namespace ballast

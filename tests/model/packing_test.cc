@@ -97,6 +97,8 @@ TEST_F(Packing, AMissingBasisIsSaid) {
 TEST_F(Packing, PresetsAreThoseOfTheBasis) {
   EXPECT_EQ(pack_preset(model()->model, "1/16").divisor, 16u);
   EXPECT_EQ(default_pack_preset(model()->model).divisor, 16u);
+  EXPECT_EQ(default_pack_preset(model()->model, 32).divisor, 16u);
+  EXPECT_EQ(default_pack_preset(model()->model, 8).divisor, 4u);
   EXPECT_THAT(error_of([&] { pack_preset(model()->model, "1/17"); }),
               HasSubstr("expected off or one of 1/4, 1/16"));
 }

@@ -1,6 +1,7 @@
 // Where a model's basis for packed contexts is: see ballast/pack.h.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -26,8 +27,8 @@ std::shared_ptr<const PackCodec> find_pack_codec(const Model& model);
 /// The preset of a form such as "1/16". Throws Error that lists those of the model's basis, or says
 /// how to make one.
 PackPreset pack_preset(const Model& model, std::string_view form);
-/// The one that stores use where nothing is said: 1/16, where the basis has it. Step 0: there is
-/// none.
-PackPreset default_pack_preset(const Model& model);
+/// The smallest of the basis that keeps at least 1/`most`: what stores use where nothing is said.
+/// Step 0: there is none.
+PackPreset default_pack_preset(const Model& model, std::uint32_t most = 16);
 
 }  // namespace ballast
