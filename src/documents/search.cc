@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/fnv.h"
 #include "documents/passages.h"
 
 namespace ballast {
@@ -237,105 +238,112 @@ class Words {
 
 std::vector<Word> places_of_words(std::string_view text) { return Words(text).take(); }
 
-/// Calls `use` for each term of these words that is wanted.
-template <typename Use>
-void for_terms(const Word& word, const std::set<std::string>& wanted, const Use& use) {
-  if (wanted.contains(word.text)) use(word.text);
-  if (!word.other.empty() && wanted.contains(word.other)) use(word.other);
+/// Both forms of each word.
+std::set<std::string> terms_of(std::string_view text) {
+  std::set<std::string> out;
+  for (Word& word : places_of_words(text)) {
+    out.insert(std::move(word.text));
+    if (!word.other.empty()) out.insert(std::move(word.other));
+  }
+  return out;
 }
 
-/// A run of words of a text: how often it has each word of the question.
-struct Run {
-  std::size_t text = 0, begin = 0, end = 0;
-  std::size_t words = 0;
-  std::map<std::string, std::size_t> counts;
-};
+std::uint32_t number_of(std::string_view term) {
+  Fnv hash;
+  hash.add(std::as_bytes(std::span(term)));
+  return static_cast<std::uint32_t>(hash.value() ^ (hash.value() >> 32));
+}
+
+/// The best sentence of a run, and what of the run follows it.
+void choose_sentence(Found& found, std::string_view text, std::size_t begin, std::size_t end,
+                     const std::map<std::string, double>& rarity) {
+  double most_rare = 0;
+  for (const Passage& sentence : sentences(text)) {
+    if (sentence.end <= begin || sentence.begin >= end) continue;
+    double rare = 0;
+    for (const std::string& term :
+         terms_of(text.substr(sentence.begin, sentence.end - sentence.begin))) {
+      if (const auto wanted = rarity.find(term); wanted != rarity.end()) rare += wanted->second;
+    }
+    if (rare <= most_rare) continue;
+    most_rare = rare;
+    // Of a sentence that is longer than the run, what is in the run.
+    const bool longer = sentence.end - sentence.begin > end - begin;
+    found.begin = longer ? std::max(sentence.begin, begin) : sentence.begin;
+    constexpr std::size_t kMark = 6;  // bytes of what ends a sentence
+    const bool cut = longer && sentence.end > end + kMark;
+    found.passage =
+        text.substr(found.begin, (cut ? end : std::max(end, sentence.end)) - found.begin);
+  }
+}
 
 }  // namespace
 
-std::vector<Found> find_passages(std::span<const std::string_view> texts, std::string_view question,
+PassageIndex::PassageIndex(std::string_view text) {
+  const std::vector<Word> all = places_of_words(text);
+  for (std::size_t first = 0; first < all.size(); first += kStep) {
+    const std::size_t end = std::min(first + kPassage, all.size());
+    std::map<std::uint32_t, std::uint32_t> counts;
+    for (std::size_t i = first; i < end; ++i) {
+      ++counts[number_of(all[i].text)];
+      if (!all[i].other.empty()) ++counts[number_of(all[i].other)];
+    }
+    for (const auto& [term, count] : counts) {
+      places_.push_back({term, static_cast<std::uint32_t>(runs_.size()) & 0xffffff, count & 0xff});
+    }
+    runs_.push_back({all[first].begin, all[end - 1].end, end - first});
+    if (end == all.size()) break;
+  }
+  std::ranges::stable_sort(places_, {}, &Occurrence::term);
+  places_.shrink_to_fit();
+}
+
+std::vector<Found> find_passages(std::span<const IndexedText> texts, std::string_view question,
                                  std::size_t most) {
-  std::set<std::string> wanted;
-  for (Word& word : places_of_words(question)) {
-    wanted.insert(std::move(word.text));
-    if (!word.other.empty()) wanted.insert(std::move(word.other));
+  double total = 0, words = 0;  // of all runs
+  std::vector<std::vector<double>> scores;
+  for (const IndexedText& text : texts) {
+    total += static_cast<double>(text.index->runs_.size());
+    for (const auto& run : text.index->runs_) words += static_cast<double>(run.words);
+    scores.emplace_back(text.index->runs_.size());
   }
-  std::vector<Run> runs;
-  std::map<std::string, std::size_t> having;  // runs that have the word
-  double words = 0;
-  for (std::size_t t = 0; t < texts.size(); ++t) {
-    const std::vector<Word> all = places_of_words(texts[t]);
-    for (std::size_t first = 0; first < all.size(); first += kStep) {
-      const std::size_t count = std::min(kPassage, all.size() - first);
-      Run run{t, all[first].begin, all[first + count - 1].end, count, {}};
-      for (std::size_t i = first; i < first + count; ++i) {
-        for_terms(all[i], wanted, [&](const std::string& term) { ++run.counts[term]; });
+  std::map<std::string, double> rarity;
+  for (const std::string& term : terms_of(question)) {
+    const auto in = [number = number_of(term)](const IndexedText& text) {
+      return std::ranges::equal_range(text.index->places_, number, {},
+                                      &PassageIndex::Occurrence::term);
+    };
+    double having = 0;  // runs
+    for (const IndexedText& text : texts) having += static_cast<double>(in(text).size());
+    if (having == 0) continue;
+    rarity[term] = std::log(1 + (total - having + 0.5) / (having + 0.5));
+    for (std::size_t t = 0; t < texts.size(); ++t) {
+      for (const auto& there : in(texts[t])) {
+        constexpr double k1 = 1.2, b = 0.75;
+        const double length =
+            static_cast<double>(texts[t].index->runs_[there.run].words) * total / words;
+        const double count = there.count;
+        scores[t][there.run] +=
+            rarity[term] * count * (k1 + 1) / (count + k1 * (1 - b + b * length));
       }
-      for (const auto& [word, n] : run.counts) ++having[word];
-      words += static_cast<double>(count);
-      runs.push_back(std::move(run));
-      if (first + count == all.size()) break;
     }
   }
-  const auto total = static_cast<double>(runs.size());
-  const auto rarity = [&](const std::string& word) {
-    const auto having_it = static_cast<double>(having[word]);
-    return std::log(1 + (total - having_it + 0.5) / (having_it + 0.5));
-  };
-  std::vector<Found> best(texts.size());
-  std::vector<const Run*> best_run(texts.size());
-  for (const Run& run : runs) {
-    constexpr double k1 = 1.2, b = 0.75;
-    const double length = static_cast<double>(run.words) * total / words;
-    double score = 0;
-    for (const auto& [word, n] : run.counts) {
-      const auto count = static_cast<double>(n);
-      score += rarity(word) * count * (k1 + 1) / (count + k1 * (1 - b + b * length));
-    }
-    if (score <= best[run.text].score) continue;
-    best[run.text] = {run.text, score, 0, ""};
-    best_run[run.text] = &run;
+  std::vector<Found> best;
+  for (std::size_t t = 0; t < texts.size(); ++t) {
+    const auto top = std::ranges::max_element(scores[t]);
+    if (top == scores[t].end() || *top == 0) continue;
+    best.push_back({t, *top, static_cast<std::size_t>(top - scores[t].begin()), ""});
   }
-  std::erase_if(best, [](const Found& found) { return found.score == 0; });
   std::ranges::stable_sort(best, std::greater<>(), &Found::score);
   if (best.size() > most) best.resize(most);
   for (Found& found : best) {
-    const std::string_view text = texts[found.text];
-    const Run& run = *best_run[found.text];
-    double most_rare = 0;
-    for (const Passage& sentence : sentences(text)) {
-      if (sentence.end <= run.begin || sentence.begin >= run.end) continue;
-      std::set<std::string> has;
-      for (const Word& word :
-           places_of_words(text.substr(sentence.begin, sentence.end - sentence.begin))) {
-        for_terms(word, wanted, [&](const std::string& term) { has.insert(term); });
-      }
-      double rare = 0;
-      for (const std::string& word : has) rare += rarity(word);
-      if (rare <= most_rare) continue;
-      most_rare = rare;
-      // Of a sentence that is longer than the run, what is in the run.
-      const bool longer = sentence.end - sentence.begin > run.end - run.begin;
-      found.begin = longer ? std::max(sentence.begin, run.begin) : sentence.begin;
-      constexpr std::size_t kMark = 6;  // bytes of what ends a sentence
-      const bool cut = longer && sentence.end > run.end + kMark;
-      const std::size_t end = cut ? run.end : std::max(run.end, sentence.end);
-      found.passage = text.substr(found.begin, end - found.begin);
-    }
+    const auto& run = texts[found.text].index->runs_[found.begin];
+    choose_sentence(found, texts[found.text].text, run.begin, run.end, rarity);
   }
   return best;
 }
 
 double missing_words(std::string_view text, std::string_view question, std::string_view answer) {
-  // Both forms of a word count as there.
-  const auto terms_of = [](std::string_view from) {
-    std::set<std::string> out;
-    for (Word& word : places_of_words(from)) {
-      out.insert(std::move(word.text));
-      if (!word.other.empty()) out.insert(std::move(word.other));
-    }
-    return out;
-  };
   const std::set<std::string> asked = terms_of(question), there = terms_of(text);
   const auto has = [](const std::set<std::string>& terms, const Word& word) {
     return terms.contains(word.text) || (!word.other.empty() && terms.contains(word.other));

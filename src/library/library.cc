@@ -257,15 +257,25 @@ void Library::remove(const std::vector<std::string>& ids) {
 
 std::vector<FoundSection> Library::find(std::string_view question, std::size_t most) {
   const std::shared_ptr<const LibraryContent> now = content();
-  std::vector<std::string_view> texts;
+  std::vector<IndexedText> texts;
   std::vector<FoundSection> sections;
+  const std::scoped_lock lock(indexes_mutex_);
+  std::map<std::string, std::shared_ptr<const PassageIndex>> used;
   for (const auto& document : now->documents) {
     for (std::size_t s = 0; s < document->sections.size(); ++s) {
-      if (!is_read(document->sections[s])) continue;
-      texts.push_back(document->text_of(document->sections[s]));
+      const LibrarySection& section = document->sections[s];
+      if (!is_read(section)) continue;
+      std::shared_ptr<const PassageIndex>& index = used[section.key];
+      if (const auto known = indexes_.find(section.key); known != indexes_.end()) {
+        index = known->second;
+      } else if (!index) {
+        index = std::make_shared<const PassageIndex>(document->text_of(section));
+      }
+      texts.push_back({document->text_of(section), index.get()});
       sections.push_back({document, s, 0, 0, ""});
     }
   }
+  indexes_ = std::move(used);
   std::vector<FoundSection> out;
   for (Found& one : find_passages(texts, question, most)) {
     FoundSection& section = sections[one.text];

@@ -121,6 +121,8 @@ class Library {
   std::mutex mutex_;
   std::map<std::string, Known> known_;  ///< by file name
   std::shared_ptr<const LibraryContent> content_;
+  std::mutex indexes_mutex_;
+  std::map<std::string, std::shared_ptr<const PassageIndex>> indexes_;  ///< by section's key
 };
 
 /// One process changes a library at a time: holds its lock as long as it lives, killed or not.

@@ -4,12 +4,21 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <deque>
 
 namespace ballast::test {
 namespace {
 
 using testing::HasSubstr;
 using testing::StartsWith;
+
+std::vector<Found> find_passages(const std::vector<std::string_view>& texts,
+                                 std::string_view question, std::size_t most) {
+  std::deque<PassageIndex> indexes;
+  std::vector<IndexedText> indexed;
+  for (const std::string_view text : texts) indexed.push_back({text, &indexes.emplace_back(text)});
+  return ballast::find_passages(indexed, question, most);
+}
 
 TEST(Passages, TheTextWithTheRarestWordsIsFirst) {
   const std::vector<std::string_view> texts = {
@@ -32,7 +41,7 @@ TEST(Passages, OfALongTextTheBestPassageCounts) {
   for (int i = 0; i < 500; ++i) text += "word ";
   text += "the needle is here";
   for (int i = 0; i < 500; ++i) text += " word";
-  const std::vector<Found> found = find_passages(std::vector<std::string_view>{text}, "needle", 9);
+  const std::vector<Found> found = find_passages({text}, "needle", 9);
   ASSERT_EQ(found.size(), 1U);
   EXPECT_THAT(found[0].passage, HasSubstr("needle"));
   EXPECT_LT(found[0].passage.size(), 700U);
