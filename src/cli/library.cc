@@ -259,6 +259,7 @@ Json to_json(const AskedSection& asked, const Library& library) {
           {"least", e.least},
           {"question", e.question},
           {"missing", e.missing},
+          {"near", e.near},
           {"looked_up", e.looked_up}};
 }
 

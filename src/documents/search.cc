@@ -364,4 +364,39 @@ double missing_words(std::string_view text, std::string_view question, std::stri
   return all.empty() ? 0 : static_cast<double>(missing.size()) / static_cast<double>(all.size());
 }
 
+double words_near(std::string_view text, std::string_view question, std::string_view answer) {
+  std::vector<std::set<std::string>> all;
+  for (const Passage& one : sentences(text)) {
+    all.push_back(terms_of(text.substr(one.begin, one.end - one.begin)));
+  }
+  const std::set<std::string> asked = terms_of(question);
+  std::map<std::string, double> wanted, own;  // rarity of the question's words, of the answer's own
+  const auto count = static_cast<double>(all.size());
+  const auto rarity = [&](const std::string& term) {
+    const auto having = static_cast<double>(
+        std::ranges::count_if(all, [&](const auto& terms) { return terms.contains(term); }));
+    return std::pair(having, std::log(1 + (count - having + 0.5) / (having + 0.5)));
+  };
+  double all_wanted = 0, all_own = 0;
+  for (const std::string& term : asked) all_wanted += wanted[term] = rarity(term).second;
+  for (const std::string& term : terms_of(answer)) {
+    const auto [having, rare] = rarity(term);
+    if (having > 0 && !asked.contains(term)) all_own += own[term] = rare;
+  }
+  double most = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::set<std::string> here;
+    for (std::size_t k = i == 0 ? 0 : i - 1; k < std::min(i + 2, all.size()); ++k) {
+      here.insert(all[k].begin(), all[k].end());
+    }
+    const auto sum_of = [&](const std::map<std::string, double>& terms) {
+      double sum = 0;
+      for (const auto& [term, rare] : terms) sum += here.contains(term) ? rare : 0;
+      return sum;
+    };
+    if (2 * sum_of(own) >= all_own) most = std::max(most, sum_of(wanted));
+  }
+  return all_wanted > 0 ? most / all_wanted : 0;
+}
+
 }  // namespace ballast

@@ -55,4 +55,8 @@ std::vector<Found> find_passages(std::span<const IndexedText> texts, std::string
 /// the question do not count, nor does a "Yes," or "Nein." at the beginning. Words are as above.
 double missing_words(std::string_view text, std::string_view question, std::string_view answer);
 
+/// The share of the question's words, by their rarity among the text's sentences, that stand near
+/// the answer: in three sentences in a row that have half of the answer's own words, or more.
+double words_near(std::string_view text, std::string_view question, std::string_view answer);
+
 }  // namespace ballast

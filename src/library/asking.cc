@@ -109,7 +109,7 @@ std::optional<LibraryAsker::Attempt> LibraryAsker::attempt_joined(std::string_vi
   for (const std::size_t i : {second, best}) {
     texts += out.asked[i].found.document->read_text(out.asked[i].found.part()) + "\n";
   }
-  made.evidence.missing = missing_words(texts, question, made.answer.text);
+  made.evidence.compare(texts, question, made.answer.text);
   if (!is_supported(made.evidence)) return std::nullopt;
   out.sections = {best, second};
   for (const std::size_t i : out.sections) {
@@ -155,8 +155,7 @@ LibraryAnswer LibraryAsker::ask(std::string_view question, const AskOptions& opt
       attempts.push_back(attempt(loaded.clone(), question, options.generate, true));
       Attempt& made = attempts.back();
       made.evidence.score = found.score;
-      made.evidence.missing =
-          missing_words(found.document->read_text(found.part()), question, made.answer.text);
+      made.evidence.compare(found.document->read_text(found.part()), question, made.answer.text);
       out.asked.push_back({found, made.evidence, made.answer.text,
                            cite_section(found, model_->tokenizer, loaded.text(), made.attention)});
     } catch (const Error& error) {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "documents/search.h"
+
 namespace ballast {
 namespace {
 
@@ -9,6 +11,8 @@ namespace {
 constexpr double kOfScore = 0.5, kOfMissing = 0.5;
 /// From here on an answer is one of the section's.
 constexpr double kLeast = -0.5;
+/// An answer that stands nowhere near the question's words is another's.
+constexpr double kNear = 0.25;
 
 /// A likely answer in the section's own words.
 double support(const AnswerEvidence& answer) {
@@ -16,6 +20,12 @@ double support(const AnswerEvidence& answer) {
 }
 
 }  // namespace
+
+void AnswerEvidence::compare(std::string_view section, std::string_view asked,
+                             std::string_view answer) {
+  missing = missing_words(section, asked, answer);
+  near = words_near(section, asked, answer);
+}
 
 std::size_t best_answer(std::span<const AnswerEvidence> answers) {
   double top = 0;
@@ -28,7 +38,7 @@ std::size_t best_answer(std::span<const AnswerEvidence> answers) {
 }
 
 bool is_supported(const AnswerEvidence& answer) {
-  return answer.tokens > 0 && support(answer) > kLeast;
+  return answer.tokens > 0 && support(answer) > kLeast && answer.near >= kNear;
 }
 
 }  // namespace ballast

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 namespace ballast {
 
@@ -14,9 +15,12 @@ struct AnswerEvidence {
   float least = 0;      ///< of its least likely token
   float question = 0;   ///< mean over the question's tokens, given the section
   double missing = 0;   ///< share of the answer's words that the section lacks; see missing_words()
-  float looked_up = 0;  ///< attention of the heads that look things up to the section, 0 to 1
+  double near = 0;  ///< share of the question's words that stand near the answer; see words_near()
+  float looked_up = 0;     ///< attention of the heads that look things up to the section, 0 to 1
   std::size_t tokens = 0;  ///< of the answer
 
+  /// Compares the answer's words with those of the section: `missing`, `near`.
+  void compare(std::string_view section, std::string_view asked, std::string_view answer);
   /// The answer has another token, of this chance.
   void add(float chance) {
     const auto n = static_cast<float>(tokens++);

@@ -163,7 +163,7 @@ AnswerEvidence Tried::of(const std::vector<FoundSection>& sections,
     out.score = std::max(out.score, one.score);
     texts += one.document->read_text(one.part()) + "\n";
   }
-  out.missing = missing_words(texts, question, text);
+  out.compare(texts, question, text);
   return out;
 }
 

@@ -162,5 +162,17 @@ TEST(MissingWords, AreThoseOfAnAnswerThatTheTextLacks) {
   EXPECT_EQ(missing_words("", "", ""), 0);
 }
 
+TEST(WordsNear, AreThoseBesideTheAnswer) {
+  const std::string_view text =
+      "The roofer came on Monday. He charged 1,460 crowns. It rained. The tenant slept all day. "
+      "Her bank is the Harbour Mutual.";
+  EXPECT_EQ(words_near(text, "roofer crowns", "1,460"), 1);
+  EXPECT_EQ(words_near(text, "roofer bank", "Harbour Mutual"),
+            words_near(text, "bank roofer", "1,460"));  // equally rare
+  EXPECT_EQ(words_near(text, "At which airport?", "Harbour Mutual"), 0);
+  EXPECT_EQ(words_near(text, "roofer", "Zanzibar"), 1);  // nothing says where it stands
+  EXPECT_EQ(words_near("", "", ""), 0);
+}
+
 }  // namespace
 }  // namespace ballast::test

@@ -8,7 +8,7 @@ namespace ballast::test {
 namespace {
 
 AnswerEvidence answer(double score, std::initializer_list<float> chances) {
-  AnswerEvidence out{.score = score};
+  AnswerEvidence out{.score = score, .near = 1};
   for (const float chance : chances) out.add(chance);
   return out;
 }
@@ -35,6 +35,16 @@ TEST(Evidence, AnAnswerInOtherWordsThanTheSectionsIsNotSupported) {
   made_up.missing = 1;
   EXPECT_FALSE(is_supported(made_up));
   EXPECT_EQ(best_answer(std::array{made_up, answer(4, {-0.3f})}), 1u);
+}
+
+TEST(Evidence, AnAnswerFarFromTheQuestionsWordsIsNotSupported) {
+  AnswerEvidence one = answer(5, {-0.1f});
+  const std::string_view text =
+      "The tenant pays. The roof is red. The rent is due. It is 60 florins.";
+  one.compare(text, "What is the rent?", "60 florins");
+  EXPECT_TRUE(is_supported(one));
+  one.compare(text, "Which appliance explodes?", "60 florins");
+  EXPECT_FALSE(is_supported(one));
 }
 
 TEST(Evidence, AnUnlikelyAnswerIsNotSupported) {
