@@ -11,7 +11,8 @@
 // for a number like 16 the preset 1/16 of the basis, for =16 the step with which this text takes
 // 1/16, for +0.1 that step, for kvtc16 KVTC's scheme with 1/16 of the bits before DEFLATE, which is
 // calibrated on the texts of packing and kept in BASIS.kvtc, for eighth an eighth of the text by
-// calibrated scores, for 16-eighth that of the text packed to 1/16. A line of JSON is added to OUT
+// calibrated scores, for 16-eighth that of the text packed to 1/16, for a method string with keys
+// that method. A line of JSON is added to OUT
 // for each question or text and step; what OUT has is not done again.
 #include <fmt/format.h>
 
@@ -257,12 +258,13 @@ std::size_t through_kvtc(const Settings& s, std::size_t divisor, Matrix& rows) {
   return bytes;
 }
 
-/// An eighth of the text: as it is read, or, of a preset, of the packed text.
+/// An eighth of the text: as it is read, or, of a preset, of the packed text; or a method string.
 Session eighth(const Settings& s, const Session& exact, const PackCodec& codec,
                const std::string& name) {
   CacheOptions options = exact.cache().options();
-  options.policy = Policy::parse("calibrated:bytes=1/8");
-  if (name == "eighth") {
+  const bool method = name.find(':') != std::string::npos;
+  options.policy = Policy::parse(method ? name : "calibrated:bytes=1/8");
+  if (method || name == "eighth") {
     Session out(s.model, options);
     out.set_form(exact.form());
     out.read(exact.text());
@@ -291,8 +293,10 @@ std::vector<Packed> pack(const Settings& s, const Session& exact,
   std::vector<Packed> out;
   for (const std::string& name : steps) {
     float step = 0;
-    if (name.ends_with("eighth")) {
-      out.push_back({name, 8, 0, 0, eighth(s, exact, codec, name)});
+    if (name.ends_with("eighth") || name.find(':') != std::string::npos) {
+      Session small = eighth(s, exact, codec, name);
+      const double divisor = all / double(small.cache().bytes().used());
+      out.push_back({name, divisor, 0, 0, std::move(small)});
       continue;
     }
     if (name.starts_with("kvtc")) {
@@ -484,7 +488,13 @@ int run(int argc, char** argv) {
       s.steps.clear();
       for (std::size_t at = 0; at <= value.size();) {
         const std::size_t comma = std::min(value.find(',', at), value.size());
-        s.steps.push_back(value.substr(at, comma - at));
+        const std::string step = value.substr(at, comma - at);
+        const bool key = step.find('=') != std::string::npos && step.find(':') == std::string::npos;
+        if (key && step.front() != '=') {  // of the method before
+          s.steps.back() += "," + step;
+        } else {
+          s.steps.push_back(step);
+        }
         at = comma + 1;
       }
     }

@@ -12,14 +12,12 @@
 #include <numeric>
 #include <utility>
 
-#include "ballast/random.h"
 #include "ballast/serialize.h"
 #include "ballast/summary.h"
 #include "base/checks.h"
 #include "base/fail.h"
 #include "methods/refit.h"
 #include "methods/registry.h"
-#include "methods/softmax_balance.h"
 #include "storage/gap_code.h"
 #include "storage/row_memory.h"
 #include "storage/rows_bytes.h"
@@ -31,7 +29,7 @@ namespace {
 class TieredSummary : public Summary {
  public:
   explicit TieredSummary(const SummarySetup& setup) : setup_(setup), runs_(tiers().size()) {
-    rest_sample_ = rest_of(setup.policy, tiers());
+    means_tier_ = means_of(setup.policy, setup.protocol, tiers());
   }
 
   /// Entries held only move to tiers of fewer bytes: what was rounded is rounded again.
@@ -66,8 +64,8 @@ class TieredSummary : public Summary {
       }
     }
     runs_ = std::move(runs);
-    if (rest_sample_.kind != Rest::none && entries() < setup_.capacity) {
-      sample_rest(block, setup_.capacity - entries());
+    if (means_tier_.part > 0 && entries() < setup_.capacity) {
+      average(block, setup_.capacity - entries());
     }
     if (!block.observed->outside_logits().empty()) refit(block);
   }
@@ -85,11 +83,11 @@ class TieredSummary : public Summary {
       }
     };
     for (const Run& run : runs_) add(run, nullptr);
-    add(rest_, log_weights_.data());
+    add(means_, log_weights_.data());
   }
 
   std::size_t entries() const override {
-    std::size_t count = rest_.count;
+    std::size_t count = means_.count;
     for (const Run& run : runs_) count += run.count;
     return count;
   }
@@ -100,7 +98,7 @@ class TieredSummary : public Summary {
       bytes += run.keys.bytes() + run.values.bytes() + run.positions.size_bytes() + run.code_bytes;
     };
     for (const Run& run : runs_) add(run);
-    add(rest_);
+    add(means_);
     return bytes;
   }
 
@@ -109,8 +107,8 @@ class TieredSummary : public Summary {
     for (const Run& run : runs_) {
       for (Position position : run.all_positions()) out.push_back({position, 1, 1});
     }
-    const std::vector<Position> positions = rest_.all_positions();
-    for (std::size_t i = 0; i < rest_.count; ++i) {
+    const std::vector<Position> positions = means_.all_positions();
+    for (std::size_t i = 0; i < means_.count; ++i) {
       const float weight = std::exp(log_weights_[i]);
       out.push_back({positions[i], weight, weight});
     }
@@ -119,8 +117,8 @@ class TieredSummary : public Summary {
 
   void save(ByteWriter& out) const override {
     for (const Run& run : runs_) save(out, run);
-    if (rest_sample_.kind == Rest::none) return;
-    save(out, rest_);
+    if (means_tier_.part == 0) return;
+    save(out, means_);
     out.put_all<float>(log_weights_);
   }
 
@@ -129,12 +127,12 @@ class TieredSummary : public Summary {
     for (std::size_t t = 0; t < tiers.size(); ++t) {
       runs_[t] = load(in, tiers[t]);
     }
-    if (rest_sample_.kind != Rest::none) {
-      rest_ = load(in, rest_sample_.tier);
-      log_weights_.resize(rest_.count);
+    if (means_tier_.part > 0) {
+      means_ = load(in, means_tier_.tier);
+      log_weights_.resize(means_.count);
       in.get_all<float>(log_weights_);
       require(std::ranges::all_of(log_weights_, [](float x) { return x >= 0 && x < 40; }),
-              "{}: a weight of a sample is below 1 or not finite", in.what());
+              "{}: a weight of a mean is below 1 or not finite", in.what());
     }
   }
 
@@ -284,54 +282,41 @@ class TieredSummary : public Summary {
     }
   }
 
-  /// Lets `count` of the block's evicted tokens stand for all of those.
-  void sample_rest(const Block& block, std::size_t count) {
-    WeightedTokens tokens;
-    tokens.keys = block.keys;
-    tokens.values = block.values;
-    for (std::size_t i = 0; i < block.size(); ++i) {
-      if (block.tiers[i] < runs_.size()) continue;
-      tokens.add(static_cast<std::uint32_t>(i), block.first + static_cast<Position>(i), 0, 0);
+  /// Lets means of `count` runs of neighbours stand for the block's evicted tokens, each with the
+  /// weight of its tokens.
+  void average(const Block& block, std::size_t count) {
+    std::vector<std::uint32_t> evicted;
+    for (std::uint32_t i = 0; i < block.size(); ++i) {
+      if (block.tiers[i] >= runs_.size()) evicted.push_back(i);
     }
-    count = std::min(count, tokens.size());
+    count = std::min(count, evicted.size());
     if (count == 0) return;
-    rest_sample_.kind == Rest::balance ? balance(tokens, count) : draw(tokens, count);
-    const Tier& tier = rest_sample_.tier;
-    rest_ = make_run(tier, {tokens.positions.begin(), tokens.positions.end()});
-    log_weights_.assign(tokens.log_weights.begin(), tokens.log_weights.end());
+    const auto begin = [&](std::size_t i) { return i * evicted.size() / count; };
+    std::vector<Position> middle;
+    log_weights_.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
-      rest_.keys.copy(i, block.keys, tokens.rows[i]);
-      rest_.values.copy(i, block.values, tokens.rows[i]);
+      const std::uint32_t at = evicted[(begin(i) + begin(i + 1)) / 2];
+      middle.push_back(block.first + static_cast<Position>(at));
+      log_weights_.push_back(std::log(static_cast<float>(begin(i + 1) - begin(i))));
+    }
+    means_ = make_run(means_tier_.tier, middle);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto rows = std::span(evicted).subspan(begin(i), begin(i + 1) - begin(i));
+      means_.keys.set(i, mean_of(block.keys, rows), middle[i]);
+      means_.values.set(i, mean_of(block.values, rows), middle[i]);
     }
   }
-
-  /// Rounds of BalanceKV's walk, as balancekv summarises a prompt.
-  void balance(WeightedTokens& tokens, std::size_t count) const {
-    BalanceOptions options;
-    options.scale = setup_.logits.scale;
-    options.random = setup_.random;
-    SoftmaxBalance rule(options);
-    std::vector<std::uint8_t> dropped(tokens.size());
-    for (std::uint32_t round = 0; tokens.size() > count; ++round) {
-      const std::size_t drop = std::min((tokens.size() + 1) / 2, tokens.size() - count);
-      rule.reduce(tokens, drop, round, {dropped.data(), tokens.size()});
-      tokens.remove(dropped);
+  static std::vector<float> mean_of(const RowsView& all, std::span<const std::uint32_t> rows) {
+    std::vector<double> sum(all.dim, 0);
+    std::vector<float> row(all.dim);
+    for (const std::uint32_t i : rows) {
+      all.decode(i, row);
+      for (std::size_t d = 0; d < sum.size(); ++d) sum[d] += row[d];
     }
-  }
-
-  /// A uniform draw, all of one weight.
-  void draw(WeightedTokens& tokens, std::size_t count) const {
-    std::vector<std::pair<std::uint64_t, std::size_t>> tickets;
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const auto bits = random_bits(setup_.random, static_cast<std::uint64_t>(tokens.positions[i]));
-      tickets.emplace_back(std::uint64_t{bits[0]} << 32 | bits[1], i);
-    }
-    std::ranges::sort(tickets);
-    std::vector<std::uint8_t> dropped(tokens.size(), 1);
-    for (std::size_t i = 0; i < count; ++i) dropped[tickets[i].second] = 0;
-    const auto weight = static_cast<double>(tokens.size()) / static_cast<double>(count);
-    tokens.remove(dropped);
-    std::ranges::fill(tokens.log_weights, static_cast<float>(std::log(weight)));
+    const auto count = static_cast<double>(rows.size());
+    std::ranges::transform(sum, row.begin(),
+                           [&](double x) { return static_cast<float>(x / count); });
+    return row;
   }
 
   std::vector<Tier> tiers() const {
@@ -364,9 +349,9 @@ class TieredSummary : public Summary {
 
   SummarySetup setup_;
   std::vector<Run> runs_;  ///< by tier
-  RestSample rest_sample_;
-  Run rest_;
-  std::vector<float> log_weights_;  ///< of the entries of rest_
+  MeansTier means_tier_;
+  Run means_;
+  std::vector<float> log_weights_;  ///< of the entries of means_
 };
 
 ReplayScore score_of(const Policy& policy) {
@@ -385,17 +370,9 @@ Needs needs_of(const Policy& policy) {
 
 }  // namespace
 
-RestSample rest_of(const Policy& policy, std::span<const Tier> tiers) {
-  RestSample out;
-  if (policy.info().name != "replay") return out;
-  const std::string_view kind = policy.choice("rest");
-  if (kind == "none") return out;
-  out.kind = kind == "balance" ? Rest::balance : Rest::uniform;
-  out.part = policy.real("sample");
-  out.tier = tiers.front();
-  for (const Tier& tier : tiers) {
-    if (tier.distortion <= 0.02) out.tier = tier;
-  }
+MeansTier means_of(const Policy& policy, Protocol protocol, std::span<const Tier> tiers) {
+  if (protocol != Protocol::prefill || policy.real("means") == 0) return {};
+  MeansTier out{policy.real("means"), tiers[safe_tier(tiers)]};
   out.tier.bytes += sizeof(float);
   return out;
 }
@@ -415,6 +392,8 @@ std::vector<Parameter> tiered_parameters(std::string_view tiers, std::string_vie
            "tokens that are read again at once; in stream, between two divisions of the budget"},
           {"floor", Kind::real, floor, 0, 1, "",
            "each head keeps its best entries in any case, in this part of an equal share"},
+          {"means", Kind::real, "0", 0, 1, "",
+           "part of the bytes that means of neighbours among the evicted take (prefill)"},
           {"sink", Kind::integer, "4", 0, 65536, "", "first tokens that no head drops"},
           {"window", Kind::integer, window, 0, 65536, "", "last tokens that no head drops"}};
 }
@@ -449,10 +428,6 @@ const MethodInfo& replay_method() {
                    "known: what the question looks at counts, too (run --question)"});
     all.push_back({"refit", Parameter::Kind::choice, "no", 0, 0, "no|values",
                    "values: those kept answer the replay pass as all did (prefill, slow)"});
-    all.push_back({"rest", Parameter::Kind::choice, "none", 0, 0, "none|uniform|balance",
-                   "a weighted sample of what is evicted, drawn or balanced (prefill)"});
-    all.push_back(
-        {"sample", Parameter::Kind::real, "0.5", 0, 1, "", "part of the bytes that rest= takes"});
     return all;
   }();
   static const MethodInfo info = {

@@ -16,19 +16,14 @@ namespace ballast {
 std::vector<Tier> replay_tiers(const Policy& policy, Protocol protocol, std::size_t key_dim,
                                std::size_t value_dim);
 
-/// rest=: what stands for the entries that are evicted.
-enum class Rest : std::uint8_t { none, uniform, balance };
-
-/// A sample of what is evicted, with weights. It takes part of the budget.
-struct RestSample {
-  Rest kind = Rest::none;
-  double part = 0;  ///< of the budget, from 0 to 1
-  Tier tier;        ///< of its entries; bytes: with the weight
+/// Means of neighbours among the evicted, with weights. They take part of the budget.
+struct MeansTier {
+  double part = 0;  ///< of the budget, from 0 to 1; 0: there are none
+  Tier tier;        ///< of its entries: safe_tier(); bytes: with the weight
 };
 
-/// The sample that a policy with tiers= asks for. Its tier: the cheapest of a distortion of at most
-/// 0.02, so that drawing costs more than rounding; else the best one.
-RestSample rest_of(const Policy& policy, std::span<const Tier> tiers);
+/// The means that a policy with tiers= asks for. In stream there are none.
+MeansTier means_of(const Policy& policy, Protocol protocol, std::span<const Tier> tiers);
 
 /// Whether the method has reach=.
 bool takes_reach(const Policy& policy);
@@ -36,7 +31,7 @@ bool takes_reach(const Policy& policy);
 std::size_t reach_of(const Policy& policy);
 
 /// A summary of entries in tiers, for methods with tiers=. SummarySetup::capacity: entries that it
-/// will hold; those beyond what the tiers keep are the sample.
+/// will hold; those beyond what the tiers keep are means.
 std::unique_ptr<Summary> make_tiered(const SummarySetup& setup);
 
 /// Whether a chunk that is read again scores its own entries alone (reading=own).

@@ -135,7 +135,7 @@ TEST(ReplayPositions, TheBudgetHolds) {
     s.alibi = random() % 4 == 0;
     s.window = random() % 4 == 0 ? 30 : 0;
     const std::string tiers = kTiers[random() % 5];
-    const std::string rest = i % 5 == 0 && !sparse ? ",rest=uniform" : "";
+    const std::string means = i % 5 == 0 && !sparse ? ",means=0.3" : "";
     // What must be kept, means included, takes less.
     const std::size_t least =
         s.layers * s.heads * (3 * 4 * (s.key_dim + s.value_dim + 20) + 5 * s.tokens / 127);
@@ -143,7 +143,7 @@ TEST(ReplayPositions, TheBudgetHolds) {
     const std::size_t budget = least * 2 + random() % (std::max(most, least * 3) - least * 2 + 1);
     if (budget >= s.exact_bytes()) continue;
     const std::string method =
-        fmt::format("replay:bytes={}B,tiers={},sink=1,window=1{}", budget, tiers, rest);
+        fmt::format("replay:bytes={}B,tiers={},sink=1,window=1{}", budget, tiers, means);
     const Cache cache = compressed(s, method, random, sparse ? 400 : 4);
     EXPECT_LE(cache.bytes().total(), budget) << method << " of " << s.tokens;
   }

@@ -126,7 +126,7 @@ TEST(Replay, FittedValuesFollowTheFormula) {
   // Fitted values take the bits of those that were.
   const Cache plain = r.compressed("replay:bytes=0.2,sink=1,window=2");
   EXPECT_EQ(r.compressed(bits).bytes().used(), plain.bytes().used());
-  for (const char* more : {",rest=uniform", ",score=max"}) {
+  for (const char* more : {",means=0.1", ",score=max"}) {
     CacheOptions options = replaying(bits + more);
     if (std::string_view(more) == ",score=max") options.protocol = Protocol::stream;
     options.expected_tokens = kText;

@@ -44,8 +44,8 @@ std::size_t mean_bytes(std::span<const Tier> tiers, const CacheShape& s) {
 /// what the codes of positions take beside a byte an entry.
 std::size_t fixed_bytes(std::span<const Tier> tiers, const CacheShape& s,
                         const CacheOptions& options, std::size_t tokens) {
-  const bool samples = rest_of(options.policy, tiers).kind != Rest::none;
-  const std::size_t codes = asks_positions(s) ? 0 : tiers.size() + (samples ? 1 : 0);
+  const bool means = means_of(options.policy, options.protocol, tiers).part > 0;
+  const std::size_t codes = asks_positions(s) ? 0 : tiers.size() + (means ? 1 : 0);
   const std::size_t reach = reach_of(options.policy);
   // With reach= one gap, behind the first tokens, may be of any length.
   const std::size_t code = reach == 0 ? more_gap_bytes(tokens)
@@ -70,7 +70,8 @@ std::size_t ends_bytes(const CacheShape& s, const CacheOptions& options, std::si
     kept = floor < static_cast<double>(all) ? std::max(kept, static_cast<std::size_t>(floor)) : all;
   }
   const std::size_t head = fixed_bytes(tiers, s, options, tokens) + kept;
-  const double entries = std::max(1e-6, 1 - rest_of(policy, tiers).part);  // of the budget
+  const double entries =
+      std::max(1e-6, 1 - means_of(policy, options.protocol, tiers).part);  // of the budget
   return static_cast<std::size_t>(
       std::ceil(static_cast<double>(s.layers * s.kv_heads * head) / entries));
 }
@@ -138,23 +139,19 @@ void set_floor(std::span<ScoredRun> runs, const Policy& policy, std::span<const 
   for (ScoredRun& run : runs) run.floor = floor;
 }
 
-/// Entries of each head's sample within the bytes that the allocation leaves: equal ones, or all
-/// that a head evicts where that is less.
-std::vector<std::size_t> samples_of(const Allocation& allocation, const RestSample& rest,
-                                    std::size_t tiers, std::size_t bytes) {
+/// Means of each head within the bytes that the allocation leaves: of runs as long in every head.
+std::vector<std::size_t> means_for(const Allocation& allocation, const MeansTier& means,
+                                   std::size_t tiers, std::size_t bytes) {
   std::vector<std::size_t> out(allocation.runs.size(), 0);
-  if (rest.kind == Rest::none) return out;
-  std::vector<std::pair<std::size_t, std::size_t>> evicted;  // and the head
+  if (means.part == 0) return out;
+  std::size_t all = 0;
   for (std::size_t h = 0; h < out.size(); ++h) {
-    evicted.emplace_back(std::ranges::count(allocation.runs[h], tiers), h);
+    out[h] = static_cast<std::size_t>(std::ranges::count(allocation.runs[h], tiers));
+    all += out[h];
   }
-  std::ranges::sort(evicted);
-  std::size_t left = bytes / rest.tier.bytes;
-  for (std::size_t i = 0; i < evicted.size(); ++i) {
-    const auto [count, head] = evicted[i];
-    out[head] = std::min(count, left / (evicted.size() - i));
-    left -= out[head];
-  }
+  const std::size_t most = bytes / means.tier.bytes;
+  for (std::size_t& count : out)
+    count = std::min(count, most * count / std::max<std::size_t>(all, 1));
   return out;
 }
 
@@ -177,22 +174,13 @@ void check_keys(const CacheShape& shape, const CacheOptions& options) {
       fail("method {}: score={} adds up over the whole text: --protocol prefill, or score=max",
            info.name, options.policy.choice("score"));
     }
-    if (rest_of(options.policy,
-                replay_tiers(options.policy, options.protocol, shape.key_dim, shape.value_dim))
-            .kind != Rest::none) {
-      fail("method {}: rest={} samples what one text evicts: --protocol prefill", info.name,
-           options.policy.choice("rest"));
-    }
   }
   if (options.policy.needs().refit) {
     require(!stream && shape.alibi_slopes.empty(),
             "method {}: refit=values needs --protocol prefill, and a model without ALiBi",
             info.name);
-    require(rest_of(options.policy,
-                    replay_tiers(options.policy, options.protocol, shape.key_dim, shape.value_dim))
-                    .kind == Rest::none,
-            "method {}: refit=values and rest={} exclude each other", info.name,
-            options.policy.choice("rest"));
+    require(options.policy.real("means") == 0,
+            "method {}: refit=values and means= exclude each other", info.name);
   }
   if (options.policy.needs().question) {
     const ReplayScore score = options.policy.needs().replay;
@@ -325,14 +313,14 @@ Allocation GlobalBudget::divide(std::span<ScoredRun> runs, std::span<const std::
   const CacheOptions& options = cache_.options;
   const std::size_t heads = first_run.size() - 1,
                     fixed = heads * fixed_bytes(tiers, shape, options, cache_.tokens());
-  const RestSample rest = rest_of(options.policy, tiers);
-  const auto sample = static_cast<std::size_t>(rest.part * static_cast<double>(budget));
+  const double part = means_of(options.policy, options.protocol, tiers).part;
+  const auto means = static_cast<std::size_t>(part * static_cast<double>(budget));
   for (std::size_t h = 0; h < heads; ++h) {
     set_floor(runs.subspan(first_run[h], first_run[h + 1] - first_run[h]), options.policy, tiers,
               (budget - std::min(budget, fixed)) / heads,
-              (budget - std::min(budget, fixed + sample)) / heads);
+              (budget - std::min(budget, fixed + means)) / heads);
   }
-  return allocate(runs, tiers, budget - sample, fixed);
+  return allocate(runs, tiers, budget - means, fixed);
 }
 
 void GlobalBudget::end_chunk(std::size_t budget) {
@@ -489,13 +477,13 @@ void GlobalBudget::finish_prompt() {
     }
   }
   scores.reset();
-  const std::vector<std::size_t> samples =
-      samples_of(allocation, rest_of(policy, tiers), tiers.size(),
-                 bytes() - shape.layers * shape.kv_heads * fixed_bytes(tiers, shape, options, n) -
-                     allocation.bytes);
+  const std::vector<std::size_t> means =
+      means_for(allocation, means_of(policy, options.protocol, tiers), tiers.size(),
+                bytes() - shape.layers * shape.kv_heads * fixed_bytes(tiers, shape, options, n) -
+                    allocation.bytes);
   for (std::size_t l = 0; l < shape.layers; ++l) {
     layers[l]->finish_prompt(std::span(allocation.runs).subspan(l * shape.kv_heads, shape.kv_heads),
-                             std::span(samples).subspan(l * shape.kv_heads, shape.kv_heads),
+                             std::span(means).subspan(l * shape.kv_heads, shape.kv_heads),
                              std::span(queries).subspan(l * shape.kv_heads, shape.kv_heads));
   }
 }
