@@ -15,7 +15,7 @@
 #include "formats/json_text.h"
 #include "formats/utf8_text.h"
 #include "methods/replay.h"
-#include "serve/grammar/expression.h"
+#include "serve/grammar/expression_rules.h"
 #include "serve/grammar/gbnf.h"
 #include "serve/grammar/json_schema.h"
 #include "serve/http/api_error.h"

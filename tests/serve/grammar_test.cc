@@ -6,7 +6,7 @@
 #include "ballast/error.h"
 #include "ballast/random.h"
 #include "serve/asking.h"
-#include "serve/grammar/expression.h"
+#include "serve/grammar/expression_rules.h"
 #include "serve/grammar/gbnf.h"
 
 namespace ballast::test {

@@ -5,9 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -39,16 +36,5 @@ struct Expression {
  private:
   Expression() = default;
 };
-
-/// The texts that match an expression as a whole. Throws Error as Expression does.
-std::shared_ptr<const Grammar> parse_expression(std::string_view text);
-
-/// How a character of a set is written.
-using WriteCharacter = std::function<GrammarBuilder::Items(const icu::UnicodeSet&)>;
-
-/// The texts that match all expressions, as wholes. Throws Error if none does, or if that takes
-/// more than 20,000 states.
-GrammarBuilder::Items matching(GrammarBuilder& builder, std::span<const Expression> expressions,
-                               const WriteCharacter& write);
 
 }  // namespace ballast::serve

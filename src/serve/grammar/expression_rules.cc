@@ -1,4 +1,5 @@
-// Expressions as parts of a grammar; of several that hold together, by the product of automata.
+#include "serve/grammar/expression_rules.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -6,7 +7,6 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "serve/grammar/expression.h"
 
 namespace ballast::serve {
 namespace {

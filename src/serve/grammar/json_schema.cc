@@ -8,7 +8,7 @@
 #include <span>
 
 #include "ballast/error.h"
-#include "serve/grammar/expression.h"
+#include "serve/grammar/expression_rules.h"
 #include "serve/grammar/json_rules.h"
 #include "serve/grammar/schema_keywords.h"
 #include "serve/grammar/schema_merge.h"
