@@ -144,8 +144,8 @@ class Cache {
   /// (no `layer`). Throws Error if the layers have read different numbers of tokens.
   void finish_prompt(std::optional<std::size_t> layer = {});
 
-  /// A copy that goes on by itself, in whatever state this cache is. It has no spare room: see
-  /// reserve().
+  /// A copy that goes on by itself, in whatever state. Once the prompt has ended it shares what
+  /// stays as it is, to the bit, and takes little memory. It has no spare room: see reserve().
   Cache clone() const;
 
   /// Forgets all tokens but the first `tokens`, as if the others had never come: rejected drafts,

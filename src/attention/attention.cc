@@ -545,16 +545,26 @@ Queries slice(const Queries& queries, std::size_t first, std::size_t count) {
   return part;
 }
 
+// Whether a segment's tokens come behind those of another of whole blocks, so that both are
+// attended to as if their rows lay in one piece: to the bit.
+bool continues(const Segment& segment, const Segment& before) {
+  const auto same = [](const RowsView& a, const RowsView& b) {
+    return a.type == b.type && a.mean == b.mean;
+  };
+  const std::size_t rows = before.keys.rows;
+  return rows > 0 && rows % kEntryBlock == 0 && segment.role == before.role &&
+         segment.log_weights == nullptr && before.log_weights == nullptr &&
+         segment.positions == nullptr && before.positions == nullptr &&
+         before.first_position >= 0 &&
+         segment.first_position == before.first_position + static_cast<Position>(rows) &&
+         same(segment.keys, before.keys) && same(segment.values, before.values);
+}
+
 // `entries`: those of the segments before this one.
-void attend_segment(const Queries& queries, std::size_t first, const Segment& segment,
-                    std::size_t entries, const Logits& logits, Workspace& work,
-                    PartialAttention& partial) {
+void attend_segment(const Queries& queries, const Segment& segment, std::size_t entries,
+                    const Logits& logits, Workspace& work) {
   const std::size_t m = queries.rows.rows;
   const bool has_values = segment.role != Role::normaliser;
-  std::fill_n(work.max, m, -kInfinity);
-  std::fill_n(work.normaliser, m, 0.0);
-  std::fill_n(work.weight_sum, m, 0.0);
-  std::fill_n(work.sums, m * packed_size(partial.numerator.cols()), 0.0f);
   const RowsView& fetched = prefetches_next_block(segment) ? segment.values : segment.keys;
   const auto use = [&](const EntryBlock& block, std::size_t begin, float* weights) {
     update_weights(queries, block, logits, segment.role != Role::numerator, weights, work);
@@ -571,7 +581,6 @@ void attend_segment(const Queries& queries, std::size_t first, const Segment& se
                       m < kUnpackFrom && !unpacked ? &range : nullptr);
   };
   for_each_block(queries, segment, logits, work, use);
-  add_to(partial, first, m, segment, work);
 }
 
 // Queries first .. first + count.
@@ -582,11 +591,22 @@ void attend_queries(const Queries& queries, std::size_t first, std::size_t count
   work.packed_for.reset();  // other queries
   work.means.reset();
   std::size_t entries = 0;
+  const Segment* before = nullptr;  // whose sums are not in `partial` yet
   for (const Segment& segment : segments) {
     const std::size_t n = segment.keys.rows;
-    if (n != 0) attend_segment(part, first, segment, entries, logits, work, partial);
+    if (n == 0) continue;
+    if (before == nullptr || !continues(segment, *before)) {
+      if (before != nullptr) add_to(partial, first, count, *before, work);
+      std::fill_n(work.max, count, -kInfinity);
+      std::fill_n(work.normaliser, count, 0.0);
+      std::fill_n(work.weight_sum, count, 0.0);
+      std::fill_n(work.sums, count * packed_size(partial.numerator.cols()), 0.0f);
+    }
+    attend_segment(part, segment, entries, logits, work);
+    before = &segment;
     entries += n;
   }
+  if (before != nullptr) add_to(partial, first, count, *before, work);
 }
 
 // Reduces over the queries the recorded weights, divided by their normalisers. `query_weights`: of

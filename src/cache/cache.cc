@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "ballast/serialize.h"
 #include "base/checks.h"
@@ -10,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "cache/byte_budget.h"
 #include "cache/cache_parts.h"
+#include "cache/held_memory.h"
 #include "methods/entry_budget.h"
 
 namespace ballast {
@@ -374,6 +376,24 @@ std::vector<KeptEntry> Cache::kept(std::size_t layer, std::size_t head) const {
   std::vector<KeptEntry> all = parts_->joined->kept(layer, head);
   all.insert(all.end(), out.begin(), out.end());
   return all;
+}
+
+std::vector<HeldMemory> held_memory(const Cache& cache) {
+  std::vector<HeldMemory> out;
+  for (const auto& layer : CacheParts::of(cache).layers) layer->list(out);
+  return out;
+}
+
+std::size_t shared_memory(const Cache& a, const Cache& b) {
+  std::set<const void*> known;
+  for (const HeldMemory& one : held_memory(a)) known.insert(one.address);
+  std::size_t bytes = 0;
+  for (const HeldMemory& one : held_memory(b)) bytes += known.contains(one.address) ? one.bytes : 0;
+  return bytes;
+}
+
+void drop_room(Cache& cache) {
+  for (auto& layer : CacheParts::of(cache).layers) layer->drop_room();
 }
 
 void set_host(Cache& cache, std::shared_ptr<ThreadPool> pool,

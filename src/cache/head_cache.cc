@@ -20,13 +20,14 @@ constexpr float kMostAttention = 1e30f;
 }  // namespace
 
 Window::Window(const SummarySetup& setup, std::size_t capacity, bool attention_sums, bool as_read)
-    : keys_(as_read ? ballast::as_read(setup.key_type) : setup.key_type, setup.key_dim, capacity),
-      values_(as_read ? ballast::as_read(setup.value_type) : setup.value_type, setup.value_dim,
-              capacity),
+    : rows_(Rows(as_read ? ballast::as_read(setup.key_type) : setup.key_type, setup.key_dim,
+                 capacity),
+            Rows(as_read ? ballast::as_read(setup.value_type) : setup.value_type, setup.value_dim,
+                 capacity)),
       attention_sum_(attention_sums ? capacity : 0),
       has_attention_sums_(attention_sums) {
-  keys_.set_mean(setup.key_mean);
-  values_.set_mean(setup.value_mean);
+  rows_.own_keys().set_mean(setup.key_mean);
+  rows_.own_values().set_mean(setup.value_mean);
 }
 
 void Window::encode(const SummarySetup& setup, std::size_t count, std::size_t capacity,
@@ -44,7 +45,7 @@ void Window::encode(const SummarySetup& setup, std::size_t count, std::size_t ca
 
 void Window::reserve(std::size_t count) {
   if (size_ + count <= capacity()) return;
-  reserve_exactly(std::max(count, capacity() + capacity() / 2 - size_));
+  reserve_exactly(std::max(count, capacity() + rows_.moved() / 2 - size_));
 }
 
 void Window::reserve(std::size_t count, std::size_t most) {
@@ -58,17 +59,21 @@ void Window::reserve(std::size_t count, std::size_t most) {
 void Window::reserve_exactly(std::size_t count) {
   if (size_ + count <= capacity()) return;
   const std::size_t wanted = size_ + count;
-  keys_.grow(wanted, size_);
-  values_.grow(wanted, size_);
+  rows_.grow(wanted, size_);
   if (!has_attention_sums_) return;
   attention_sum_.reserve(lead_ + wanted);  // resize() would take up to twice as much
   attention_sum_.resize(lead_ + wanted);
 }
 
+void Window::drop_room() {
+  rows_.drop_room(size_);
+  if (has_attention_sums_) attention_sum_.resize(lead_ + capacity());
+  attention_sum_.shrink_to_fit();
+}
+
 void Window::push(std::span<const float> key, std::span<const float> value, Position position) {
   const std::size_t slot = (begin_ + size_) % capacity();
-  keys_.set(slot, key, position);
-  values_.set(slot, value, position);
+  rows_.set(slot, key, value, position);
   if (has_attention_sums_) attention_sum_[lead_ + slot] = 0.0f;
   ++size_;
 }
@@ -76,9 +81,7 @@ void Window::push(std::span<const float> key, std::span<const float> value, Posi
 void Window::push(const Window& other, std::size_t i, Position now) {
   const std::size_t from = (other.begin_ + i) % other.capacity();
   const std::size_t slot = (begin_ + size_) % capacity();
-  const Position position = now - static_cast<Position>(other.size_ - i);
-  keys_.copy(slot, other.keys_.view(from, 1, position), 0);
-  values_.copy(slot, other.values_.view(from, 1, position), 0);
+  rows_.copy(slot, other.rows_, from, now - static_cast<Position>(other.size_ - i));
   if (has_attention_sums_) attention_sum_[lead_ + slot] = other.attention_sum_[other.lead_ + from];
   ++size_;
 }
@@ -86,6 +89,11 @@ void Window::push(const Window& other, std::size_t i, Position now) {
 void Window::drop_oldest(std::size_t count) {
   begin_ = (begin_ + count) % capacity();
   size_ -= count;
+}
+
+void Window::drop_newest(std::size_t count) {
+  size_ -= count;
+  rows_.cut(begin_ + size_);
 }
 
 void Window::forget_attention_sums() {
@@ -96,11 +104,11 @@ void Window::forget_attention_sums() {
 
 Block Window::run(std::size_t i, std::size_t count, Position now) const {
   const std::size_t slot = (begin_ + i) % capacity();
-  count = std::min(count, capacity() - slot);
+  count = std::min(count, rows_.run(slot));
   Block block;
   block.first = now - static_cast<Position>(size_ - i);
-  block.keys = keys_.view(slot, count, block.first);
-  block.values = values_.view(slot, count, block.first);
+  block.keys = rows_.keys(slot, count, block.first);
+  block.values = rows_.values(slot, count, block.first);
   block.now = now;
   if (has_attention_sums_) block.attention_sum = {attention_sum_.data() + lead_ + slot, count};
   return block;
@@ -122,10 +130,16 @@ void Window::add_attention_sum(std::span<const float> attention_sum) {
   for (std::size_t i = first; i < size_; ++i) attention_sum_[i - first] += attention_sum[i];
 }
 
-void Window::copy(const SummarySetup& setup, const Window& other, bool ring, bool as_read) {
-  *this = Window(setup, ring ? other.capacity() : other.size_, false, as_read);
+void Window::copy(const SummarySetup& setup, const Window& other, bool ring, bool as_read,
+                  bool shares) {
+  *this = Window(setup, ring ? other.capacity() : shares ? 0 : other.size_, false, as_read);
   begin_ = other.begin_;
-  for (std::size_t i = 0; i < other.size_; ++i) push(other, i, static_cast<Position>(other.size_));
+  if (shares) {
+    rows_.share(other.rows_, other.size_);
+    size_ = other.size_;
+  }
+  for (std::size_t i = size_; i < other.size_; ++i)
+    push(other, i, static_cast<Position>(other.size_));
   lead_ = other.lead_;
   has_attention_sums_ = other.has_attention_sums_;
   if (!has_attention_sums_) return;
@@ -140,10 +154,15 @@ void Window::save(ByteWriter& out, bool attention_sums, bool ring) const {
   out.put<std::uint64_t>(begin_);
   out.put<std::uint64_t>(size_);
   if (attention_sums && has_attention_sums_) out.put_all<float>({attention_sum_.data(), lead_});
-  for (const Block& block : blocks(0, size_, static_cast<Position>(size_))) {
-    save_rows(out, block.keys);
-    save_rows(out, block.values);
-    if (attention_sums) out.put_all<float>(block.attention_sum);
+  const std::vector<Block> runs = blocks(0, size_, static_cast<Position>(size_));
+  // What copies share is written as one run.
+  const std::size_t together = rows_.in_parts() ? runs.size() : 1;
+  for (std::size_t i = 0; i < runs.size(); i += together) {
+    const std::span<const Block> run = std::span(runs).subspan(i, together);
+    for (const Block& block : run) save_rows(out, block.keys);
+    for (const Block& block : run) save_rows(out, block.values);
+    for (const Block& block : run)
+      if (attention_sums) out.put_all<float>(block.attention_sum);
   }
 }
 
@@ -175,8 +194,8 @@ std::size_t Window::load(const SummarySetup& setup, bool attention_sums, bool ri
   for (std::size_t done = 0; done < size_;) {
     const std::size_t slot = (begin_ + done) % capacity;
     const std::size_t run = std::min(size_ - done, capacity - slot);
-    load_rows(in, keys_, slot, run);
-    load_rows(in, values_, slot, run);
+    load_rows(in, rows_.own_keys(), slot, run);
+    load_rows(in, rows_.own_values(), slot, run);
     if (has_attention_sums_) load_sums(lead_ + slot, run);
     done += run;
   }
@@ -195,7 +214,8 @@ Rows copied(const Rows& from, std::size_t count) {
 
 }  // namespace
 
-void HeadCache::copy(const HeadCache& other, bool ring, bool as_read) {
+void HeadCache::copy(const HeadCache& other, bool ring, bool as_read, bool shares,
+                     bool same_summary) {
   const SummarySetup own = setup;
   setup = other.setup;
   setup.shared = own.shared;
@@ -206,11 +226,13 @@ void HeadCache::copy(const HeadCache& other, bool ring, bool as_read) {
   sink = other.sink;
   sink_keys = copied(other.sink_keys, sink);
   sink_values = copied(other.sink_values, sink);
-  if (other.summary) {
+  if (same_summary) {
+    summary = other.summary;
+  } else if (other.summary) {
     summary = make_summary(setup);
     copy_saved(*other.summary, *summary);
   }
-  window.copy(setup, other.window, ring, as_read);
+  window.copy(setup, other.window, ring, as_read, shares);
 }
 
 void HeadCache::copy_prompt(const HeadCache& other, bool attention_sums, bool as_read) {

@@ -10,6 +10,7 @@
 #include "ballast/summary.h"
 #include "base/own_pages.h"
 #include "cache/query_memory.h"
+#include "cache/window_rows.h"
 #include "storage/low_bits.h"
 
 namespace ballast {
@@ -28,13 +29,16 @@ class Window {
          bool as_read = false);
 
   std::size_t size() const { return size_; }
-  std::size_t capacity() const { return keys_.capacity(); }
-  std::size_t bytes() const { return keys_.bytes() + values_.bytes(); }
-  /// Of the rows that are not taken yet.
+  std::size_t capacity() const { return rows_.capacity(); }
+  std::size_t bytes() const { return rows_.bytes(); }
+  /// Of rows that are not taken yet, or that only copies have.
   std::size_t room_bytes() const {
-    const std::size_t sum = has_attention_sums_ ? sizeof(float) : 0;
-    return capacity() == 0 ? 0 : (bytes() / capacity() + sum) * (capacity() - size_);
+    if (capacity() == 0) return 0;
+    const std::size_t sums = has_attention_sums_ ? sizeof(float) * (capacity() - size_) : 0;
+    return bytes() - size_ * rows_.row_bytes() + sums;
   }
+  /// Adds the memory of its rows.
+  void list(std::vector<HeldMemory>& out) const { rows_.list(out); }
   std::size_t attention_sum_bytes() const { return attention_sum_.capacity() * sizeof(float); }
 
   /// Room for `count` more; only while the oldest row is in slot 0.
@@ -43,12 +47,14 @@ class Window {
   void reserve(std::size_t count, std::size_t most);
   /// The same, without spare room.
   void reserve_exactly(std::size_t count);
+  /// Without any room; not of a ring.
+  void drop_room();
   /// There must be room. `position`: of the token.
   void push(std::span<const float> key, std::span<const float> value, Position position);
   /// Token i of a window that holds the tokens before `now`.
   void push(const Window& other, std::size_t i, Position now);
   void drop_oldest(std::size_t count);
-  void drop_newest(std::size_t count) { size_ -= count; }
+  void drop_newest(std::size_t count);
 
   /// The `count` tokens from the i-th oldest on, in the one or two runs in which they lie.
   /// `now`: tokens seen so far, the window's included.
@@ -67,8 +73,10 @@ class Window {
   /// attention sums.
   void encode(const SummarySetup& setup, std::size_t count, std::size_t capacity, Position now);
 
-  /// Becomes a copy of `other`; one that is not a ring gets no more room than it needs.
-  void copy(const SummarySetup& setup, const Window& other, bool ring, bool as_read);
+  /// Becomes a copy of `other`; one that is not a ring gets no more room than it needs. `shares`:
+  /// rows are shared, which wants a window that no summary takes its rows from.
+  void copy(const SummarySetup& setup, const Window& other, bool ring, bool as_read,
+            bool shares = false);
   /// `attention_sums`: they are written too, if there are any. `ring`: as for copy(); the spare
   /// room of another window is not written.
   void save(ByteWriter& out, bool attention_sums, bool ring) const;
@@ -78,8 +86,7 @@ class Window {
                    std::size_t lead, std::size_t most, ByteReader& in);
 
  private:
-  Rows keys_;
-  Rows values_;
+  WindowRows rows_;
   std::vector<float> attention_sum_;
   bool has_attention_sums_ = false;
   std::size_t lead_ = 0;  ///< sums of tokens before the window, first in attention_sum_
@@ -97,7 +104,7 @@ struct HeadCache {
   Rows sink_keys;
   Rows sink_values;
   std::size_t sink = 0;  ///< rows held there
-  std::unique_ptr<Summary> summary;
+  std::shared_ptr<Summary> summary;  ///< of copies, too, once it stays as it is
   Window window;
   QueryMemory queries;
   /// Entries held.
@@ -134,7 +141,8 @@ struct HeadCache {
   /// Takes the tokens of `other`, which holds all of them before a summary.
   void copy_prompt(const HeadCache& other, bool attention_sums, bool as_read);
   /// Becomes a copy of `other`, of another sequence with the same options. `ring`: of its window.
-  void copy(const HeadCache& other, bool ring, bool as_read);
+  /// `shares`: rows of the window are shared; `same_summary`: the summary is.
+  void copy(const HeadCache& other, bool ring, bool as_read, bool shares, bool same_summary);
 };
 
 }  // namespace ballast

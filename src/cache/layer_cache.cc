@@ -227,8 +227,12 @@ void LayerCache::copy(const LayerCache& other) {
   loaded_ = other.loaded_;
   budget_ = other.budget_;
   attention_.copy(other.attention_);
+  // Rows that stay in the window, and a summary that takes in nothing more, are shared.
+  const bool all = options_.policy.info().window_policy == WindowPolicy::all;
+  const bool shares = prompt_ended_ && !works_in_chunks() && (all || state_ == State::growing);
+  const bool same = shares && !all && !accumulates() && heads_[0].setup.shared == nullptr;
   for (std::size_t h = 0; h < heads_.size(); ++h)
-    heads_[h].copy(other.heads_[h], state_ == State::sliding, as_read_);
+    heads_[h].copy(other.heads_[h], state_ == State::sliding, as_read_, shares, same);
 }
 
 void LayerCache::join(const JoinedDocuments& documents) {
@@ -247,6 +251,11 @@ void LayerCache::reserve(std::size_t count) {
     more = std::min(more, encode_at() - std::min(encode_at(), tokens()));
   }
   for (HeadCache& head : heads_) head.window.reserve_exactly(more);
+}
+
+void LayerCache::drop_room() {
+  for (HeadCache& head : heads_)
+    if (state_ != State::sliding) head.window.drop_room();
 }
 
 std::size_t LayerCache::later_room() const {
@@ -434,6 +443,13 @@ CacheBytes LayerCache::bytes() const {
   CacheBytes bytes;
   for (const HeadCache& head : heads_) bytes += head.bytes();
   return bytes;
+}
+
+void LayerCache::list(std::vector<HeldMemory>& out) const {
+  for (const HeadCache& head : heads_) {
+    head.window.list(out);
+    if (head.summary) out.push_back({head.summary.get(), head.summary->bytes()});
+  }
 }
 
 std::vector<Segment> LayerCache::segments(std::size_t head) const {

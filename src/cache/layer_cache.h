@@ -60,6 +60,7 @@ class LayerCache {
   void join(const JoinedDocuments& documents);
 
   void reserve(std::size_t tokens);
+  void drop_room();
   /// Throws Error if truncate() is impossible.
   void check_truncate(std::size_t tokens) const;
   /// Forgets all but the first `tokens` tokens.
@@ -72,6 +73,8 @@ class LayerCache {
   std::size_t entries() const;  ///< of the head that has most
   const Budget& budget() const { return budget_; }
   CacheBytes bytes() const;
+  /// Adds the memory that copies may share.
+  void list(std::vector<HeldMemory>& out) const;
   std::vector<Segment> segments(std::size_t head) const;
   std::vector<KeptEntry> kept(std::size_t head) const;
   const HeadCache& head(std::size_t i) const { return heads_[i]; }

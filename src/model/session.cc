@@ -236,18 +236,6 @@ Session Session::clone() const {
   return out;
 }
 
-Session Session::fork(const std::shared_ptr<const Session>& parent) {
-  require(parent != nullptr, "a fork of no session");
-  const Session& from = *parent;
-  const std::shared_ptr<const Cache> rows(parent, &from.cache());
-  const std::span<const Token> text = from.text();
-  Session out(from.model_, join_documents({{rows}}), from.pool_, {text.begin(), text.end()});
-  out.set_form(from.form_);
-  out.logits_ = from.logits_;
-  out.unread_ = from.unread_;
-  return out;
-}
-
 void Session::save(const std::filesystem::path& path, std::string_view pack) const {
   require(prompt_finished() || cache().options().protocol == Protocol::stream,
           "{}: only a context whose prompt has ended can be saved: finish it", path.string());

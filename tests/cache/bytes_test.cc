@@ -1,11 +1,13 @@
 // The bytes that a cache reports are those that it holds: compared with what the process's heap has
 // grown by, which no class can forget to count; and in a stream with what the system sees.
 #include <fstream>
+#include <map>
 #include <random>
 #include <string>
 
 #include "ballast/scoring.h"
 #include "ballast/threads.h"
+#include "cache/held_memory.h"
 #include "cache/streams.h"
 #include "heap_bytes.h"
 #include "sanitized.h"
@@ -147,6 +149,112 @@ TEST(StreamMemory, DoesNotGrowOnceTheBudgetIsFull) {
   EXPECT_GT(cache.bytes().total(), 5u << 20);
   // Pages that are half empty, what a chunk leaves in the heap, and the allocation's histogram.
   EXPECT_LE(most, before + cache.bytes().total() + (std::size_t{3} << 20));
+}
+
+// Copies of a cache hold what they have in common once.
+constexpr std::size_t kPrompt = 600, kRead = 700, kEnd = 900;
+
+/// Bytes of all rows and summaries, those that are shared once.
+std::size_t held(std::initializer_list<const Cache*> caches) {
+  std::map<const void*, std::size_t> all;
+  for (const Cache* cache : caches) {
+    for (const auto& [address, bytes] : held_memory(*cache)) all[address] = bytes;
+  }
+  std::size_t sum = 0;
+  for (const auto& [address, bytes] : all) sum += bytes;
+  return sum;
+}
+
+/// A copy that shares nothing.
+Cache apart(const Cache& cache) { return Cache::parse(cache.to_bytes(), "a copy"); }
+
+class SharedRows : public testing::TestWithParam<std::tuple<const char*, StorageType>> {
+ protected:
+  static std::string method() { return std::get<0>(GetParam()); }
+  Cache read(std::size_t tokens) {
+    CacheOptions options = options_of(method(), Protocol::prefill);
+    options.key_type = options.value_type = std::get<1>(GetParam());
+    Cache cache(s_.shape, options);
+    feed(cache, s_, 0, tokens, 64, kPrompt);
+    return cache;
+  }
+  Stream s_ = make_stream(kEnd, 3);
+};
+
+TEST_P(SharedRows, CopiesGoOnToTheBit) {
+  Cache cache = read(kRead), copy = cache.clone(), second = copy.clone(), alone = apart(cache);
+  const Matrix expected = feed(alone, s_, kRead, kEnd, 50);
+  for (Cache* one : {&cache, &copy, &second}) {
+    EXPECT_TRUE(same_bits(feed(*one, s_, kRead, kEnd, 7), expected));
+    EXPECT_EQ(one->to_bytes(), alone.to_bytes());
+    EXPECT_EQ(one->bytes().used(), alone.bytes().used());
+  }
+}
+
+TEST_P(SharedRows, CopiesOfCopiesGoOnToTheBit) {
+  Cache cache = read(kRead), alone = apart(cache);
+  for (std::size_t at = kRead; at < kEnd; at += 40) {
+    cache = cache.clone();
+    EXPECT_TRUE(same_bits(feed(cache, s_, at, at + 40, 40), feed(alone, s_, at, at + 40, 40)));
+  }
+  EXPECT_EQ(cache.to_bytes(), alone.to_bytes());
+}
+
+TEST_P(SharedRows, WhatIsTakenBackInOneStaysInTheOther) {
+  for (std::size_t end : {kPrompt, kPrompt + 20, kPrompt + 77}) {
+    Cache cache = read(kRead), copy = cache.clone(), alone = apart(cache);
+    const std::vector<std::byte> before = cache.to_bytes();
+    copy.truncate(end);
+    alone.truncate(end);
+    const Matrix expected = feed(alone, s_, 0, 90, 30);
+    EXPECT_TRUE(same_bits(feed(copy, s_, 0, 90, 30), expected));
+    EXPECT_EQ(cache.to_bytes(), before);
+    // And the other way round.
+    Cache late = cache.clone();
+    cache.truncate(end);
+    EXPECT_TRUE(same_bits(feed(cache, s_, 0, 90, 30), expected));
+    EXPECT_EQ(late.to_bytes(), before);
+  }
+}
+
+TEST_P(SharedRows, CopiesTakeLittleMemory) {
+  const Cache cache = read(kRead), a = cache.clone(), b = a.clone();
+  const std::size_t one = cache.bytes().total();
+  EXPECT_GE(held({&cache}) + one / 20, one);
+  EXPECT_LT(held({&cache, &a, &b}), one + one / 2);
+  EXPECT_GE(a.bytes().total() + one / 20, cache.bytes().used());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, SharedRows,
+    testing::Combine(testing::Values("exact", "local:budget=300,generated=keep",
+                                     "keydiff:budget=300"),
+                     testing::Values(StorageType::f32, StorageType::bf16, StorageType::int8,
+                                     StorageType::int4, StorageType::q3)));
+
+TEST(SharedRowsOfPrompts, ACopyOfTheBeginningSharesItAndALongTextIsNotHeldForAShortOne) {
+  Stream s = make_stream(kEnd, 3);
+  Cache cache(s.shape, options_of("exact", Protocol::prefill));
+  feed(cache, s, 0, kEnd, 64, kEnd);
+  const std::size_t one = held({&cache});
+  Cache half = cache.clone(), tenth = cache.clone();
+  half.truncate(kEnd / 2);
+  EXPECT_LT(held({&cache, &half}), one + one / 5);
+  tenth.truncate(kEnd / 6);
+  EXPECT_LT(held({&tenth}), one / 5);
+}
+
+// Accumulated attention belongs to each copy.
+TEST(SharedRowsOfPrompts, MethodsThatWatchAttentionGoOnAlike) {
+  Stream s = make_stream(kEnd, 3);
+  for (const char* method : {"h2o:budget=300,generated=keep", "h2o:budget=300"}) {
+    Cache cache(s.shape, options_of(method, Protocol::prefill));
+    feed(cache, s, 0, kRead, 64, kPrompt);
+    Cache copy = cache.clone(), alone = apart(cache);
+    const Matrix expected = feed(alone, s, kRead, kEnd, 50);
+    EXPECT_TRUE(same_bits(feed(copy, s, kRead, kEnd, 50), expected)) << method;
+    EXPECT_TRUE(same_bits(feed(cache, s, kRead, kEnd, 50), expected)) << method;
+  }
 }
 
 }  // namespace

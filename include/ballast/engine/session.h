@@ -122,13 +122,9 @@ class Session {
   /// Throws Error for other caches that take more, and if `bytes` do not hold the tokens that are
   /// never dropped.
   bool compact(std::size_t bytes, const ReplayOptions& options = {});
-  /// A copy that goes on by itself, on the same pool.
+  /// A copy that goes on by itself, on the same pool. It shares what was read as Cache::clone()
+  /// says.
   Session clone() const;
-  /// The same without copying: it goes on behind the rows of `parent`, which all its forks share,
-  /// and holds what it reads itself. cache().bytes() counts the shared rows, too. It cannot be
-  /// saved, nor forked in turn. Sums are made in another order than in a clone: logits differ in
-  /// their last digits. Throws Error as join_documents() does.
-  static Session fork(const std::shared_ptr<const Session>& parent);
   /// Throws Error unless the prompt has ended or the cache is a stream's. `pack`: "1/16" or another
   /// preset of the model's basis packs the cache (see ballast/pack.h), which must have every token;
   /// "off": the file goes on to the bit.
