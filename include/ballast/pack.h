@@ -157,6 +157,7 @@ bool is_packed(std::span<const std::byte> file);
 struct PackedFile {
   PackPreset preset;
   std::uint64_t basis = 0;  ///< PackBasis::hash()
+  std::size_t first = 0;    ///< of the tokens; those before are elsewhere
   std::size_t tokens = 0;
   CacheShape shape;
   CacheOptions options;  ///< of the cache that was packed
@@ -168,9 +169,10 @@ struct PackedFile {
 
 /// The file of a cache: the rows of all its tokens packed, states of recurrent layers as they are.
 /// `note` is kept with it. Throws Error unless the cache is of the basis' shape and has every token
-/// of its text: it is exact, of whatever storage type, and not joined.
+/// of its text: it is exact, of whatever storage type, and not joined. `first`: the tokens before
+/// that one stay out, for unpack_behind().
 std::vector<std::byte> pack(const Cache& cache, const PackCodec& codec, const PackPreset& preset,
-                            std::string_view note = {});
+                            std::string_view note = {}, std::size_t first = 0);
 /// The same into a file, whole or not at all.
 void save_packed(const std::filesystem::path& path, const Cache& cache, const PackCodec& codec,
                  const PackPreset& preset, std::string_view note = {});
@@ -182,5 +184,9 @@ void save_packed(const std::filesystem::path& path, const Cache& cache, const Pa
 /// that needs queries or a replay pass, and where the basis has no scores.
 Cache unpack(std::span<const std::byte> file, const std::string& name, const PackCodec& codec,
              const CacheOptions* options = nullptr);
+/// Gives an exact cache that has the tokens before them those of a file of later tokens. Throws
+/// Error as unpack() does, and where the file goes on from another token.
+void unpack_behind(Cache& cache, std::span<const std::byte> file, const std::string& name,
+                   const PackCodec& codec);
 
 }  // namespace ballast

@@ -17,7 +17,8 @@
 
 // The file of a packed cache is little-endian, without padding.
 //
-//   8 bytes, u32     magic BALLASTP, version 2
+//   8 bytes, u32     magic BALLASTP, version 2; 3: of later tokens
+//   u64              version 3: the first token
 //   u32, f32, f32    preset: divisor, step, loss
 //   u64, u64, bytes  sizes before and after zlib; zlib of Cache::to_bytes() of an empty cache of
 //   the
@@ -38,7 +39,7 @@ namespace ballast {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'B', 'A', 'L', 'L', 'A', 'S', 'T', 'P'};
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 2, kLaterTokens = 3;
 
 std::uint32_t crc_of(std::span<const std::byte> bytes) {
   return static_cast<std::uint32_t>(
@@ -63,8 +64,9 @@ KeyTurner turner_of(const CacheShape& shape, const CacheOptions& options, bool b
 /// The rows of a cache that has every token.
 class CacheRows {
  public:
-  explicit CacheRows(const Cache& cache)
-      : turner_(turner_of(cache.shape(), cache.options(), true)) {
+  /// `skipped`: tokens that are left out.
+  CacheRows(const Cache& cache, std::size_t skipped)
+      : skipped_(skipped), turner_(turner_of(cache.shape(), cache.options(), true)) {
     const CacheShape& shape = cache.shape();
     const std::size_t tokens = cache.tokens();
     require(joined_tokens(cache) == 0, "joined documents are not packed: pack each of them");
@@ -90,6 +92,7 @@ class CacheRows {
 
   void get(const PackBasis& basis, std::size_t g, std::size_t first, MutableMatrix out) const {
     const PackGroup& group = basis.groups[g];
+    first += skipped_;
     for (std::size_t i = 0; i < group.layers.size(); ++i) {
       for (std::size_t h = 0; h < basis.kv_heads; ++h) {
         const std::size_t key = i * basis.layer_width() + h * basis.key_dim;
@@ -111,6 +114,7 @@ class CacheRows {
 
  private:
   std::vector<std::vector<Segment>> heads_;  ///< layer by layer
+  std::size_t skipped_;
   KeyTurner turner_;
 };
 
@@ -129,13 +133,16 @@ Opened open(std::span<const std::byte> bytes, const std::string& name) {
              ByteReader(bytes.subspan(kMagic.size(), bytes.size() - kMagic.size() - tail), name)};
   ByteReader& in = out.rest;
   const auto version = in.get<std::uint32_t>();
-  require(version == kVersion, ErrorCode::unsupported,
+  require(version == kVersion || version == kLaterTokens, ErrorCode::unsupported,
           "{}: a packed cache of version {}, this program reads version {}: read the text again",
           name, version, kVersion);
   std::uint32_t stored = 0;
   std::memcpy(&stored, bytes.data() + bytes.size() - tail, tail);
   require(stored == crc_of(bytes.first(bytes.size() - tail)),
           "{}: damaged: its checksum does not fit its content", name);
+  if (version == kLaterTokens) {
+    out.file.first = in.get_count(std::numeric_limits<Position>::max() / 2, "the first token");
+  }
   out.file.preset.divisor = in.get<std::uint32_t>();
   out.file.preset.step = in.get<float>();
   out.file.preset.loss = in.get<float>();
@@ -184,21 +191,23 @@ PackedFile PackedFile::parse(std::span<const std::byte> file, const std::string&
 }
 
 std::vector<std::byte> pack(const Cache& cache, const PackCodec& codec, const PackPreset& preset,
-                            std::string_view note) {
+                            std::string_view note, std::size_t first) {
   const PoolScope scope(cache.options().pool.get());
   const CacheShape& shape = cache.shape();
   check_shape(codec.basis(), shape);
-  const CacheRows rows(cache);
+  require(first <= cache.tokens(), "{} tokens to be packed from {} on", cache.tokens(), first);
+  const CacheRows rows(cache, first);
   const PackedRows packed = codec.encode(
-      cache.tokens(),
-      [&](std::size_t g, std::size_t first, MutableMatrix out) {
-        rows.get(codec.basis(), g, first, out);
+      cache.tokens() - first,
+      [&](std::size_t g, std::size_t token, MutableMatrix out) {
+        rows.get(codec.basis(), g, token, out);
       },
       preset.step);
   MemoryWriter out;
   out.bytes.reserve(packed.bytes() + note.size() + 4096);
   out.put(kMagic);
-  out.put(kVersion);
+  out.put(first > 0 ? kLaterTokens : kVersion);
+  if (first > 0) out.put<std::uint64_t>(first);
   out.put(preset.divisor);
   out.put(preset.step);
   out.put(preset.loss);
@@ -291,21 +300,46 @@ Matrix PackScores::of(std::size_t group, ConstMatrix rows) const {
 /// Unpacks some tokens at a time.
 class Unpacker {
  public:
-  /// `chunk`: tokens at most.
-  Unpacker(const PackedRows& packed, const PackCodec& codec, const Cache& cache, std::size_t chunk)
-      : packed_(packed), codec_(codec), turner_(turner_of(cache.shape(), cache.options(), false)) {
+  /// Of rows that come behind what the cache has.
+  Unpacker(const PackedRows& packed, const PackCodec& codec, Cache& cache)
+      : packed_(packed),
+        codec_(codec),
+        cache_(cache),
+        before_(cache.tokens()),
+        chunk_(chunk_of(codec.basis())),
+        turner_(turner_of(cache.shape(), cache.options(), false)) {
     const PackBasis& basis = codec.basis();
     if (scoring_of(cache).takes_scores()) scores_.emplace(basis);
     places_.resize(basis.layers);
     for (std::size_t g = 0; g < basis.groups.size(); ++g) {
-      rows_.emplace_back(chunk, basis.groups[g].width());
+      rows_.emplace_back(chunk_, basis.groups[g].width());
       const std::vector<std::size_t>& layers = basis.groups[g].layers;
       for (std::size_t i = 0; i < layers.size(); ++i) places_[layers[i]] = {g, i};
     }
   }
 
-  /// Gives the cache tokens [first, first + count).
-  void add(std::size_t first, std::size_t count, Cache& cache) {
+  /// Gives the cache all of them.
+  void add_all() {
+    for (std::size_t first = 0; first < packed_.tokens;) {
+      Scoring& scoring = scoring_of(cache_);
+      if (scoring.chunk_room() == 0) scoring.end_chunk();
+      const std::size_t count = std::min({chunk_, packed_.tokens - first, scoring.chunk_room()});
+      add(first, count);
+      first += count;
+    }
+  }
+
+ private:
+  /// A few blocks for each thread, in 64 MiB at most where rows are wide.
+  static std::size_t chunk_of(const PackBasis& basis) {
+    std::size_t width = 0;
+    for (const PackGroup& group : basis.groups) width += group.width();
+    constexpr std::size_t kBlock = PackedRows::kBlock;
+    const std::size_t most = (std::size_t{64} << 20) / sizeof(float) / width / kBlock;
+    return std::clamp<std::size_t>(most, 1, 2 * loop_threads()) * kBlock;
+  }
+  /// Gives the cache tokens [first, first + count) of these.
+  void add(std::size_t first, std::size_t count) {
     const PackBasis& basis = codec_.basis();
     std::vector<Matrix> scores;
     for (std::size_t g = 0; g < basis.groups.size(); ++g) {
@@ -315,7 +349,7 @@ class Unpacker {
       constexpr std::size_t kBlock = PackedRows::kBlock;
       parallel_for((count + kBlock - 1) / kBlock, [&](std::size_t p) {
         const std::size_t begin = p * kBlock, size = std::min(kBlock, count - begin);
-        turner_.turn(basis, basis.groups[g], first + begin, rows.slice(begin, size));
+        turner_.turn(basis, basis.groups[g], before_ + first + begin, rows.slice(begin, size));
       });
     }
     const std::size_t heads = basis.kv_heads;
@@ -326,20 +360,21 @@ class Unpacker {
       const auto view = [&](std::size_t at, std::size_t dim) {
         return HeadsView{data + at, ElementType::f32, count, heads, dim, of.cols(), dim};
       };
-      cache.forward(l, view(0, basis.key_dim), view(heads * basis.key_dim, basis.value_dim),
-                    HeadsView{}, MutableHeadsView{});
+      cache_.forward(l, view(0, basis.key_dim), view(heads * basis.key_dim, basis.value_dim),
+                     HeadsView{}, MutableHeadsView{});
       if (!scores_) continue;
       const Matrix& all = scores[g];
-      scoring_of(cache).note_scores(l, {all.data() + i * heads, count, heads, all.cols()});
+      scoring_of(cache_).note_scores(l, {all.data() + i * heads, count, heads, all.cols()});
     }
   }
 
- private:
   struct Place {
     std::size_t group, index;
   };
   const PackedRows& packed_;
   const PackCodec& codec_;
+  Cache& cache_;
+  std::size_t before_, chunk_;
   KeyTurner turner_;
   std::optional<PackScores> scores_;
   std::vector<Matrix> rows_;   ///< of each group
@@ -350,38 +385,37 @@ class Unpacker {
 
 Cache unpack(std::span<const std::byte> file, const std::string& name, const PackCodec& codec,
              const CacheOptions* wanted) try {
-  Opened opened = open(file, name);
-  const CacheShape& shape = opened.file.shape;
-  check_shape(codec.basis(), shape);
-  const PackedRows packed = PackedRows::load(opened.rest, codec.basis());
-  CacheOptions options = wanted != nullptr ? *wanted : opened.file.options;
+  const PackedFile packed = open(file, name).file;
+  require(packed.first == 0, "{}: holds a text from token {} on, without its beginning", name,
+          packed.first);
+  CacheOptions options = wanted != nullptr ? *wanted : packed.options;
   require(!options.needs_queries() && !options.policy.needs().reads_again(), ErrorCode::unsupported,
           "{}: method {} needs queries or a replay pass, which a packed cache does not have", name,
           options.policy.to_string());
   if (wanted != nullptr && options.expected_tokens == 0) options.expected_tokens = packed.tokens;
-  Cache cache(shape, options);
-  const PoolScope scope(options.pool.get());
-  // A few blocks for each thread, in 64 MiB at most where rows are wide.
-  std::size_t width = 0;
-  for (const PackGroup& group : codec.basis().groups) width += group.width();
-  constexpr std::size_t kBlock = PackedRows::kBlock;
-  const std::size_t most = (std::size_t{64} << 20) / sizeof(float) / width / kBlock;
-  const std::size_t chunk = std::clamp<std::size_t>(most, 1, 2 * loop_threads()) * kBlock;
-  Unpacker unpacker(packed, codec, cache, chunk);
-  for (std::size_t first = 0; first < packed.tokens;) {
-    Scoring& scoring = scoring_of(cache);
-    if (scoring.chunk_room() == 0) scoring.end_chunk();
-    const std::size_t count = std::min({chunk, packed.tokens - first, scoring.chunk_room()});
-    unpacker.add(first, count, cache);
-    first += count;
-  }
-  if (cache.recurrent() != nullptr) {
-    cache.recurrent()->load(opened.rest);
-    cache.recurrent()->set_tokens(packed.tokens, name);
-  }
-  require(opened.rest.left() == 0, "{}: {} bytes too many", name, opened.rest.left());
+  check_shape(codec.basis(), packed.shape);
+  Cache cache(packed.shape, options);
+  unpack_behind(cache, file, name, codec);
   if (options.protocol == Protocol::prefill && packed.tokens > 0) cache.finish_prompt();
   return cache;
+} catch (const Error& error) {
+  rethrow_from_file(error);
+}
+
+void unpack_behind(Cache& cache, std::span<const std::byte> file, const std::string& name,
+                   const PackCodec& codec) try {
+  Opened opened = open(file, name);
+  check_shape(codec.basis(), cache.shape());
+  require(opened.file.first == cache.tokens(), "{}: goes on from token {}, not from {}", name,
+          opened.file.first, cache.tokens());
+  const PackedRows packed = PackedRows::load(opened.rest, codec.basis());
+  const PoolScope scope(cache.options().pool.get());
+  Unpacker(packed, codec, cache).add_all();
+  if (cache.recurrent() != nullptr) {
+    cache.recurrent()->load(opened.rest);
+    cache.recurrent()->set_tokens(cache.tokens(), name);
+  }
+  require(opened.rest.left() == 0, "{}: {} bytes too many", name, opened.rest.left());
 } catch (const Error& error) {
   rethrow_from_file(error);
 }
