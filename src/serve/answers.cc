@@ -67,6 +67,7 @@ std::vector<Json> AnswerWriter::add(const PromptRead& read, std::size_t prompt) 
   usage_.keep = request_.job.keep;
   usage_.prompt_cache_bytes += read.cache_bytes;
   if (request_.job.context) usage_.kl = kl_of(request_.job.context->info);
+  if (read.gauge) usage_.kl = read.gauge->kl;
   usage_.first_seconds = std::max(usage_.first_seconds, read.seconds);
   append(usage_.compactions, read.compactions);
   std::vector<Json> chunks;

@@ -835,7 +835,12 @@ void parse_cache(const Json* value, const RequestLimits& limits, Job& job) {
   if (compact && *compact != "auto") {
     refuse("cache.compact", "cache.compact: {} is unknown; known: \"auto\"", shown(Json(*compact)));
   }
+  const bool guarded = bytes != nullptr && *bytes == "auto" && limits.guard != nullptr;
+  if (guarded && (method || compact)) {
+    refuse("cache.bytes", "cache.bytes: auto chooses for itself; leave out method and compact");
+  }
   naming("cache", [&] {
+    if (guarded) bytes = nullptr;
     if (bytes != nullptr || method) {
       out.policy = policy_of(method.value_or(bytes != nullptr ? limits.sized_method : ""),
                              bytes != nullptr ? bytes_of(*bytes, "cache.bytes") : "");
@@ -845,6 +850,7 @@ void parse_cache(const Json* value, const RequestLimits& limits, Job& job) {
     if (type) out.key_type = out.value_type = parse_storage_type(*type);
     if (key_type) out.key_type = parse_storage_type(*key_type);
     if (value_type) out.value_type = parse_storage_type(*value_type);
+    if (guarded) out = limits.guard->reading(out);
   });
   if (!compact) return;
   if (!out.policy.info().global_budget || !out.policy.has("bytes") ||
@@ -986,7 +992,7 @@ TextRequest parse_chat(const Json& body, const RequestLimits& limits, const Toke
     // The first turn is what the method summarizes, so that later turns find it summarized.
     std::size_t first = 0;
     while (first < messages.size() && messages[first].role != "user") ++first;
-    if (first + 1 < messages.size() && job.cache.policy.info().window_policy != WindowPolicy::all) {
+    if (first + 1 < messages.size() && !stays_exact(job.cache)) {
       const std::vector<Token> turn = encode(std::span(messages).first(first + 1));
       if (turn.size() < job.prompt.size() &&
           std::equal(turn.begin(), turn.end(), job.prompt.begin())) {

@@ -33,6 +33,7 @@ struct RequestLimits {
   const VisionModel* vision = nullptr;  ///< null: pictures are refused
   ServedLibrary* library = nullptr;     ///< that "library" is; null: none
   const Sessions* sessions = nullptr;   ///< that requests name; null: none
+  const Guard* guard = nullptr;         ///< that chooses sizes; null: none
   /// Of requests that do not say: where the model's files say nothing, temperature 0.7.
   SamplingOptions sampling = {.temperature = 0.7f};
 };

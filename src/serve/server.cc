@@ -275,6 +275,7 @@ struct Server::Impl {
                options.vision.get(),
                open_library(),
                &sessions,
+               &guard,
                suggested_sampling(model.file().tokenizer(), RequestLimits().sampling)},
         scheduler(model, this->tokenizer,
                   {options.slots, options.queue, options.patience,
@@ -379,6 +380,7 @@ struct Server::Impl {
   Contexts contexts;
   std::optional<ServedLibrary> library;
   Sessions sessions;
+  Guard guard{model};
   RequestLimits limits;
   std::vector<Route> routes;
   std::atomic<std::size_t> held = 0;  ///< answers that wait for their readers
@@ -652,7 +654,6 @@ void Server::Impl::make_context(Call& call) {
   parsed.info.owner = owner_of(call.request);
   contexts.check_room(0);
   const CacheOptions cache = model.cache_options(parsed.job.cache);
-  parsed.info.cache = describe_cache(cache);
   const std::vector<Token> text = parsed.job.prompt;
   Waiting waiting(scheduler.submit(std::move(parsed.job)), call.response, held, o.slots);
   call.end_work();
@@ -678,6 +679,7 @@ void Server::Impl::make_context(Call& call) {
       if (read->gauge) parsed.info.gauge = ballast::to_json(*read->gauge, cache.policy);
     }
     if (auto* context = std::get_if<ContextRead>(&event)) {
+      parsed.info.cache = describe_cache(context->cache->options());
       parsed.info.exact_bytes = model.exact_bytes(*context->cache);
       const ContextInfo info = contexts.add(std::move(parsed.info), std::move(*context->cache),
                                             std::move(context->lease), text);

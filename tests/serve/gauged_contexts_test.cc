@@ -38,5 +38,48 @@ TEST(ServeGaugedContexts, SayWhatTheirCacheCosts) {
             tiny["gauge"]);
 }
 
+TEST(ServeGaugedContexts, TakeTheSmallestCacheThatCostsLittle) {
+  const TestServer server;
+  const Json automatic = {{"bytes", "auto"}};
+  const Json made =
+      server.post("/v1/contexts", {{"text", document(60)}, {"cache", automatic}}).json();
+  if (made["gauge"].is_null()) {
+    EXPECT_THAT(made["cache"].get<std::string>(), StartsWith("exact"));
+  } else {
+    EXPECT_LE(made["gauge"]["kl"], 0.01);
+    EXPECT_LT(made["cache_bytes"], made["exact_bytes"]);
+  }
+  EXPECT_EQ(server
+                .post("/v1/contexts",
+                      {{"text", "A"}, {"cache", {{"bytes", "auto"}, {"method", "replay"}}}})
+                .status,
+            400);
+  EXPECT_EQ(server
+                .post("/v1/contexts",
+                      {{"text", "A"}, {"cache", {{"bytes", "auto"}, {"protocol", "stream"}}}})
+                .status,
+            400);
+}
+
+// The first turn's cache is chosen; later turns go on from it and say the same.
+TEST(ServeGaugedContexts, SessionsKeepWhatWasChosenForTheirFirstTurn) {
+  const TestServer server;
+  const Json session = server.post("/v1/sessions", {{"cache", {{"bytes", "auto"}}}}).json();
+  Json body = chat(document(60));
+  body["session"] = session["id"];
+  const Reply first = server.post("/v1/chat/completions", body);
+  ASSERT_EQ(first.status, 200) << first.body;
+  body["messages"].push_back({{"role", "assistant"}, {"content", text_of(first)}});
+  body["messages"].push_back({{"role", "user"}, {"content", "And record 7?"}});
+  const Json usage = server.post("/v1/chat/completions", body).json()["usage"];
+  EXPECT_GT(usage["cached_tokens"], 100);
+  const Json before = first.json()["usage"];
+  EXPECT_EQ(usage.contains("cache_kl"), before.contains("cache_kl"));
+  if (usage.contains("cache_kl")) {
+    EXPECT_EQ(usage["cache_kl"], before["cache_kl"]);
+    EXPECT_LE(usage["cache_kl"], 0.01);
+  }
+}
+
 }  // namespace
 }  // namespace ballast::test

@@ -8,11 +8,10 @@
 #include <mutex>
 #include <span>
 
-#include "ballast/engine/calibration.h"
 #include "ballast/engine/chat.h"
 #include "ballast/engine/sampler.h"
 #include "serve/asking.h"
-#include "support.h"
+#include "serve/random_calibration.h"
 
 namespace ballast::test {
 namespace {
@@ -100,15 +99,8 @@ TEST(Serve, AConversationIsCompactedWhereItIs) {
 }
 
 TEST(Serve, ACompactedConversationGoesOnBeyondThePositions) {
-  // A calibration whose weights mean nothing.
-  Model model(kMini);
+  const Model model = randomly_calibrated(kMini);
   const ModelConfig& c = model.config();
-  std::vector<Calibration::Layer> layers(c.layers);
-  for (Calibration::Layer& layer : layers) {
-    layer.weights = random_matrix(c.kv_heads, c.width + 2 * c.kv_heads, 5, 0.05f);
-    layer.offsets.assign(c.kv_heads, -3.0f);
-  }
-  model.set_calibration(std::make_shared<Calibration>(calibration_key(model), std::move(layers)));
   const TestServer server(model, {});
   static constexpr std::size_t kBytes = 256 << 10;
   Json messages = {{{"role", "system"}, {"content", "The pass key is 48213."}}}, usage;

@@ -54,6 +54,8 @@ class Lease {
   std::size_t bytes() const { return bytes_; }
   /// Gives back what is above `bytes`.
   void shrink(std::size_t bytes);
+  /// Another lease of so many of these bytes, or of all.
+  Lease split(std::size_t bytes);
 
  private:
   friend class Memory;
@@ -101,6 +103,14 @@ inline void Lease::shrink(std::size_t bytes) {
   if (memory_ == nullptr || bytes >= bytes_) return;
   memory_->give_back(bytes_ - bytes);
   bytes_ = bytes;
+}
+
+inline Lease Lease::split(std::size_t bytes) {
+  Lease out;
+  out.memory_ = memory_;
+  out.bytes_ = std::min(bytes, bytes_);
+  bytes_ -= out.bytes_;
+  return out;
 }
 
 }  // namespace ballast::serve

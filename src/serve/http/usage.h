@@ -22,7 +22,7 @@ struct Usage {
   std::chrono::seconds keep{};         ///< how long these are
   std::size_t made = 0, thoughts = 0;  ///< tokens of answers; of these, thoughts
   std::size_t prompt_cache_bytes = 0, cache_bytes = 0;
-  double kl = -1;            ///< what the context's cache costs: GaugeReading::kl; -1: not known
+  double kl = -1;            ///< what the cache costs: GaugeReading::kl; -1: not known
   double first_seconds = 0;  ///< from the request until the prompts were read
   double seconds = 0;        ///< from the request to the last token
   std::vector<Compaction> compactions;

@@ -13,8 +13,8 @@
 #include <variant>
 #include <vector>
 
-#include "ballast/engine/gauge.h"
 #include "ballast/engine/generate.h"
+#include "ballast/engine/guard.h"
 #include "ballast/engine/model.h"
 #include "ballast/engine/vision.h"
 #include "serve/grammar/grammar.h"
@@ -25,6 +25,14 @@
 #include "text/answer/tool_calls.h"
 
 namespace ballast::serve {
+
+/// Whether a text is read with Guard::reading(), so that its size is chosen.
+inline bool is_guarded(const CacheOptions& options) { return options.recording.any(); }
+
+/// Whether the cache keeps every token of a prompt.
+inline bool stays_exact(const CacheOptions& options) {
+  return options.policy.info().window_policy == WindowPolicy::all && !is_guarded(options);
+}
 
 /// What a request wants from the model.
 struct Job {
@@ -67,10 +75,11 @@ struct PromptRead {
   std::size_t cache_bytes = 0;  ///< then
   double read_seconds = 0;
   double compress_seconds = 0;
-  std::vector<Compaction> compactions;     ///< until then
-  std::vector<GeneratedToken> scored;      ///< its tokens but the first, where the job asks for it
-  double seconds = 0;                      ///< since the job was submitted
-  std::optional<GaugeReading> gauge = {};  ///< of a context's cache, where it can be measured
+  std::vector<Compaction> compactions;  ///< until then
+  std::vector<GeneratedToken> scored;   ///< its tokens but the first, where the job asks for it
+  double seconds = 0;                   ///< since the job was submitted
+  /// Of a context's cache, where it can be measured, and of one whose size was chosen.
+  std::optional<GaugeReading> gauge = {};
 };
 /// A choice has gone on.
 struct Piece {

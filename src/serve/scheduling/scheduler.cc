@@ -8,6 +8,7 @@
 #include "ballast/joined.h"
 #include "ballast/matrix.h"
 #include "ballast/scoring.h"
+#include "cache/held_memory.h"
 #include "serve/scheduling/choice.h"
 #include "serve/scheduling/turns.h"
 #include "serve/texts/prefix_files.h"
@@ -55,7 +56,7 @@ bool counts_prompt(const Policy& policy) {
 /// Of caches that are equal for equal tokens. Chats are read again with other words.
 std::string kind_of(const Job& job) {
   return describe_cache(job.cache) + (reads_again(job.cache) && job.chat ? ", chat" : "") +
-         (job.owner.empty() ? "" : ", of " + job.owner) +
+         (is_guarded(job.cache) ? ", auto" : "") + (job.owner.empty() ? "" : ", of " + job.owner) +
          (job.salt.empty() ? "" : ", salt " + job.salt);
 }
 
@@ -66,6 +67,7 @@ struct Scheduler::Running {
   std::shared_ptr<Ticket> ticket = std::make_shared<Ticket>();
   Lease lease;
   std::unique_ptr<Sequence> sequence;
+  RowLedger::Hold rows;    ///< that it has of a beginning, which others pay for
   std::size_t before = 0;  ///< tokens of the context
   std::size_t read = 0;    ///< tokens of the prompt in the sequence
   std::size_t cached = 0;
@@ -79,7 +81,7 @@ struct Scheduler::Running {
   double compress_seconds = 0, read_seconds = 0;
   double told = 0;                      ///< Reading::done
   std::vector<Compaction> compactions;  ///< that its client has not been told of
-  std::optional<GaugeReading> gauge;    ///< of a context
+  std::optional<GaugeReading> gauge;    ///< PromptRead::gauge
   Stopwatch since_request, since_admitted;
   bool ended = false;
   bool paused = false;              ///< it has no slot
@@ -105,7 +107,7 @@ struct Scheduler::Running {
     told = all;
     ticket->push(Reading{all});
   }
-  bool exact() const { return job.cache.policy.info().window_policy == WindowPolicy::all; }
+  bool exact() const { return stays_exact(job.cache); }
   bool active() const { return !ended && !paused; }
   bool reading() const { return active() && (streams.empty() || turns); }
   /// Whether every chunk of the text is read again.
@@ -165,8 +167,10 @@ std::size_t Scheduler::memory_for(const Job& job) const {
   }
   const std::size_t later = job.prompt.size() - job.compress_at;
   const MemoryEstimate estimate = model_.estimate(job.cache, job.compress_at, later + most, kChunk);
-  return scored + estimate.cache + (job.choices > 1 ? (job.choices - 1) * estimate.kept : 0) +
-         (reads_again(job.cache) || is_measured(job) ? estimate.scratch : 0);
+  const bool guarded = is_guarded(job.cache);  // then there is a copy while sizes are tried
+  return scored + (guarded ? 2 : 1) * estimate.cache +
+         (job.choices > 1 ? (job.choices - 1) * estimate.kept : 0) +
+         (reads_again(job.cache) || is_measured(job) || guarded ? estimate.scratch : 0);
 }
 
 std::shared_ptr<Ticket> Scheduler::submit(Job job) {
@@ -396,13 +400,22 @@ bool Scheduler::shares(const Job& job) const {
 
 bool Scheduler::start(std::unique_ptr<Running>& running) {
   Running& r = *running;
-  if (!take_memory(memory_for(r.job), r.lease)) {
+  // A beginning that is in memory is there already; one that is not comes back once there is room.
+  const auto find = [&](bool loads) {
+    return shares(r.job) && !r.job.score_prompt
+               ? prefixes_.find(kind_of(r.job), r.job.prompt, r.exact() ? 0 : r.job.compress_at,
+                                loads)
+               : std::nullopt;
+  };
+  auto found = find(false);
+  const std::size_t need = memory_for(r.job), shared = found ? found->paid : 0;
+  if (!take_memory(need - std::min(need, shared), r.lease)) {
     if (!running_.empty()) return false;
     // Nothing that runs will give memory back: contexts have it.
     fail(r, ApiError(503, "insufficient_memory",
                      fmt::format("{} bytes are needed, {} are free: contexts have the rest; delete "
                                  "some, or try again later",
-                                 memory_for(r.job), memory_.left())));
+                                 need - std::min(need, shared), memory_.left())));
     return true;
   }
   r.since_admitted = Stopwatch();
@@ -411,19 +424,26 @@ bool Scheduler::start(std::unique_ptr<Running>& running) {
       r.sequence =
           std::make_unique<Sequence>(model_, r.job.context->cache.clone(), r.job.context->text);
       r.before = r.cached = r.job.context->info.tokens;
+      // The context pays for its rows.
+      const std::size_t common = shared_memory(r.job.context->cache, r.sequence->cache());
+      r.lease.shrink(r.lease.bytes() - std::min(r.lease.bytes(), r.job.choices * common));
       if (r.job.cite) {
         if (lookup_heads_.empty()) lookup_heads_ = find_lookup_heads(engine_);
         r.lookup.emplace(lookup_heads_, r.before);
       }
-    } else if (shares(r.job) && !r.job.score_prompt) {
-      auto found = prefixes_.find(kind_of(r.job), r.job.prompt, r.exact() ? 0 : r.job.compress_at);
+    } else {
+      if (!found && (found = find(true))) {
+        r.lease.shrink(need - std::min(need, found->paid));
+      }
       if (found) {
+        r.rows = std::move(found->rows);
         r.read = r.cached = found->tokens;
         const auto begin = r.job.prompt.begin();
         r.sequence = std::make_unique<Sequence>(
             model_, std::move(found->cache),
             std::vector<Token>(begin, begin + static_cast<std::ptrdiff_t>(r.read)));
         r.compressed = std::move(found->logits);
+        r.gauge = found->gauge;
         if (r.read == r.job.prompt.size()) r.logits = r.compressed;
       }
     }
@@ -568,7 +588,14 @@ void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
           }
         }
         turns.leave();
-        if (ends) sequence.finish_prompt();
+        if (ends && is_guarded(sequence.cache().options())) {
+          if (!r.reader) r.reader = std::make_unique<Engine>(model_);
+          Guarded tried;
+          if (!Guard(model_).finish(*r.reader, sequence, {wording}, tried)) return;
+          if (!tried.exact) r.gauge = tried.tried.back().gauge;
+        } else if (ends) {
+          sequence.finish_prompt();
+        }
         if (gauge) r.gauge = gauge->read(*r.reader, sequence);
         r.compress_seconds += watch.seconds() - (r.gauge ? r.gauge->seconds : 0);
       },
@@ -592,7 +619,7 @@ void Scheduler::prompt_read(Running& r) {
     return;
   }
   if (r.job.choices == 0) {
-    if (cache.bytes().room > 0) cache = cache.clone();
+    drop_room(cache);
     r.lease.shrink(cache.bytes().total());
     r.ticket->push(ContextRead{std::make_unique<Cache>(std::move(cache)), std::move(r.lease)});
     r.ended = true;
@@ -735,6 +762,7 @@ void Scheduler::finish(Running& r) {
       std::vector<Token> tokens = r.streams[0]->tokens();
       tokens.resize(r.sequence->tokens());
       keep_beginning(r, std::move(tokens), std::move(r.sequence->cache()), std::move(r.lease));
+      r.rows = {};
     }
   } catch (...) {
     if (waits) answer();
@@ -746,10 +774,16 @@ void Scheduler::finish(Running& r) {
 void Scheduler::keep_beginning(Running& r, std::vector<Token> tokens, Cache cache, Lease lease) {
   std::string kind = kind_of(r.job);
   if (!r.job.session.empty()) options_.sessions->went_on(r.job.session, kind, tokens);
-  prefixes_.keep({std::move(kind), std::move(tokens), r.exact() ? 0 : r.job.compress_at,
-                  r.job.cache.protocol == Protocol::stream, r.compressed, std::move(cache),
-                  std::move(lease), ""},
-                 r.job.keep);
+  Prefix prefix{std::move(kind),
+                std::move(tokens),
+                r.exact() ? 0 : r.job.compress_at,
+                r.job.cache.protocol == Protocol::stream,
+                r.compressed,
+                std::move(cache),
+                std::move(lease),
+                ""};
+  prefix.gauge = r.gauge;
+  prefixes_.keep(std::move(prefix), r.job.keep);
 }
 
 void Scheduler::fail(Running& r, const ApiError& error) {

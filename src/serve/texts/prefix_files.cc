@@ -101,11 +101,13 @@ std::shared_ptr<const Prefix> PrefixFiles::unwritten(const std::string& id) {
 }
 
 std::string PrefixFiles::note_of(const Prefix& p) const {
-  return to_text({{"kind", of_model_ + p.kind},
-                  {"compressed", p.compressed},
-                  {"whole", p.whole},
-                  {"tokens", p.tokens},
-                  {"logits", p.logits}});
+  Json note = {{"kind", of_model_ + p.kind},
+               {"compressed", p.compressed},
+               {"whole", p.whole},
+               {"tokens", p.tokens},
+               {"logits", p.logits}};
+  if (p.gauge) note["kl"] = p.gauge->kl;
+  return to_text(note);
 }
 
 bool PrefixFiles::is_written(const std::string& id) {
@@ -138,7 +140,7 @@ std::size_t PrefixFiles::size(const std::string& id) {
 
 bool PrefixFiles::load(Prefix& prefix) {
   if (const auto other = unwritten(prefix.id)) {
-    prefix.cache = other->cache ? other->cache->clone() : packer_.unpack(other->packed);
+    prefix.cache = other->cache ? other->cache->clone() : packer_.unpack(*other);
     prefix.logits = other->logits;
     return true;
   }
@@ -151,6 +153,7 @@ bool PrefixFiles::load(Prefix& prefix) {
                 loaded.tokens() == prefix.tokens.size(),
             "{}: the note beside it is of another cache", cache(prefix.id).string());
     prefix.logits = json.at("logits").get<std::vector<float>>();
+    if (json.contains("kl")) prefix.gauge = {json.at("kl").get<double>()};
     prefix.cache = std::move(loaded);
     return true;
   } catch (const std::exception&) {

@@ -1,6 +1,7 @@
 #include "serve/texts/prefixes.h"
 
 #include <algorithm>
+#include <set>
 
 #include "ballast/engine/context_file.h"
 #include "ballast/engine/packing.h"
@@ -19,8 +20,10 @@ std::size_t common(const std::vector<Token>& a, const std::vector<Token>& b) {
 
 /// The same without its cache.
 std::shared_ptr<Prefix> without_cache(const Prefix& p) {
-  return std::make_shared<Prefix>(
+  auto out = std::make_shared<Prefix>(
       Prefix{p.kind, p.tokens, p.compressed, p.whole, {}, std::nullopt, Lease(), p.id});
+  out->gauge = p.gauge;
+  return out;
 }
 
 }  // namespace
@@ -34,23 +37,37 @@ bool PrefixPacker::can(const Prefix& prefix) const {
   return prefix.cache && packs(preset_, prefix.cache->options());
 }
 
-std::shared_ptr<Prefix> PrefixPacker::packed(const Prefix& prefix, std::string_view note) const {
+std::shared_ptr<Prefix> PrefixPacker::packed(const Prefix& prefix, std::string_view note,
+                                             std::shared_ptr<const Prefix> base,
+                                             std::size_t base_tokens) const {
   if (!can(prefix)) return nullptr;
   auto out = without_cache(prefix);
   out->logits = prefix.logits;
-  out->unpacked_bytes = prefix.bytes();
+  out->unpacked_bytes = prefix.cache->bytes().total();
   try {
-    out->packed = pack_context(model_, *prefix.cache, preset_, note);
+    out->packed = base == nullptr ? pack_context(model_, *prefix.cache, preset_, note)
+                                  : pack(*prefix.cache, *codec(), preset_, {}, base_tokens);
   } catch (const Error&) {  // the basis has gone
     return nullptr;
   }
+  out->base = std::move(base);
+  out->base_tokens = base_tokens;
   return out;
 }
 
-Cache PrefixPacker::unpack(std::span<const std::byte> packed) const {
-  const auto codec = find_pack_codec(model_);
+std::shared_ptr<const PackCodec> PrefixPacker::codec() const {
+  auto codec = find_pack_codec(model_);
   require(codec != nullptr, "the model's basis has gone");
-  return ballast::unpack(packed, "a packed beginning", *codec);
+  return codec;
+}
+
+Cache PrefixPacker::unpack(const Prefix& packed, std::optional<Cache> begun) const {
+  constexpr const char* kName = "a packed beginning";
+  if (packed.base == nullptr) return ballast::unpack(packed.packed, kName, *codec());
+  if (!begun) begun = unpack(*packed.base);
+  begun->truncate(packed.base_tokens);
+  unpack_behind(*begun, packed.packed, kName, *codec());
+  return std::move(*begun);
 }
 
 Prefixes::Prefixes(Memory& memory, Metrics& metrics, std::unique_ptr<PrefixFiles> files,
@@ -81,7 +98,7 @@ void Prefixes::use(List::iterator at) {
 
 std::optional<Prefixes::Found> Prefixes::find(const std::string& kind,
                                               const std::vector<Token>& prompt,
-                                              std::size_t compressed) {
+                                              std::size_t compressed, bool loads) {
   const std::scoped_lock lock(mutex_);
   if (files_) {
     for (Prefix& prefix : files_->arrived()) {
@@ -109,14 +126,12 @@ std::optional<Prefixes::Found> Prefixes::find(const std::string& kind,
       best = at;
     }
   }
-  if (best == kept_.end()) return std::nullopt;
+  if (best == kept_.end() || (!loads && !best->prefix->cache)) return std::nullopt;
   use(best);
   if (!best->prefix->cache && !load(best)) return std::nullopt;
   const Prefix& prefix = *best->prefix;
-  Lease lease;  // of the copy, until the request's own lease covers it
-  if (!take_beside_first(prefix.bytes(), lease)) return std::nullopt;
   try {
-    Found found{prefix.cache->clone(), most, prefix.logits};
+    Found found{prefix.cache->clone(), most, prefix.logits, {}, prefix.gauge};
     if (!prefix.whole) {
       if (const RecurrentStates* states = found.cache.recurrent()) {
         found.tokens = most = states->reachable(most);
@@ -124,8 +139,8 @@ std::optional<Prefixes::Found> Prefixes::find(const std::string& kind,
       if (most == 0 || most < compressed) return std::nullopt;
       found.cache.truncate(most);
     }
-    // A long text was copied for a short beginning.
-    if (most < prefix.tokens.size() / 2) found.cache = found.cache.clone();
+    found.rows = ledger_.join(found.cache);
+    found.paid = found.rows.bytes() - std::min(found.rows.bytes(), found.cache.bytes().room);
     if (files_) files_->used(prefix.id);
     return found;
   } catch (const Error&) {
@@ -137,11 +152,12 @@ bool Prefixes::load(List::iterator at) {
   const std::shared_ptr<const Prefix> resting = at->prefix;
   std::shared_ptr<Prefix> out = without_cache(*resting);
   const bool packed = !resting->packed.empty();
-  const std::size_t bytes = packed ? resting->unpacked_bytes : files_->size(resting->id);
+  const std::size_t bytes =
+      packed ? resting->unpacked_bytes + resting->bytes() : files_->size(resting->id);
   if (!take_beside_first(bytes, out->lease)) return false;
   try {
     if (packed) {
-      out->cache = packer_->unpack(resting->packed);
+      out->cache = packer_->unpack(*resting, live_beginning(*resting));
       out->logits = resting->logits;
     }
   } catch (const Error&) {  // as if its file were gone
@@ -152,7 +168,11 @@ bool Prefixes::load(List::iterator at) {
     kept_.erase(at);
     return false;
   }
-  out->lease.shrink(out->bytes());
+  {
+    const RowLedger::Hold known = ledger_.join(*out->cache);
+    out->lease.shrink(out->bytes() - known.bytes());
+    out->rows = ledger_.hold(*out->cache, out->lease);
+  }
   at->prefix = std::move(out);
   use(at);
   count();
@@ -181,14 +201,8 @@ void Prefixes::keep(Prefix prefix, std::chrono::seconds keep) {
     keep = std::max(keep, one.keep);
     return true;
   });
-  if (prefix.cache->bytes().room > prefix.cache->bytes().total() / 4) {
-    prefix.cache = prefix.cache->clone();
-  }
-  prefix.lease.shrink(0);
-  while (!memory_.take(prefix.bytes(), prefix.lease)) {
-    if (!evict_one(0)) break;
-  }
-  if (prefix.lease.bytes() > 0) {
+  if (prefix.cache->bytes().room > prefix.cache->bytes().total() / 4) drop_room(*prefix.cache);
+  if (pay(prefix)) {
     prefix.id = new_id("pre_");
     kept_.push_front({std::make_shared<const Prefix>(std::move(prefix)), 0, keep});
     use(kept_.begin());
@@ -199,6 +213,16 @@ void Prefixes::keep(Prefix prefix, std::chrono::seconds keep) {
     kept_.pop_back();
   }
   count();
+}
+
+bool Prefixes::pay(Prefix& prefix) {
+  prefix.lease.shrink(0);
+  prefix.rows = ledger_.join(*prefix.cache);  // these stay paid for, whoever is evicted
+  while (!memory_.take(prefix.bytes() - prefix.rows.bytes(), prefix.lease)) {
+    if (!evict_one(0)) return false;
+  }
+  prefix.rows = ledger_.hold(*prefix.cache, prefix.lease);
+  return true;
 }
 
 bool Prefixes::take_beside_first(std::size_t bytes, Lease& lease) {
@@ -248,11 +272,41 @@ bool Prefixes::can_pack(const Kept& one) const {
 
 bool Prefixes::pack(List::iterator at) {
   if (!can_pack(*at)) return false;
-  std::shared_ptr<Prefix> packed =
-      packer_->packed(*at->prefix, files_ ? files_->note_of(*at->prefix) : "");
+  auto [base, tokens] = packed_beginning(*at->prefix);
+  std::shared_ptr<Prefix> packed = packer_->packed(
+      *at->prefix, files_ ? files_->note_of(*at->prefix) : "", std::move(base), tokens);
   at->stays = !packed;
   if (packed) replace(at, std::move(packed));
   return !at->stays;
+}
+
+std::pair<std::shared_ptr<const Prefix>, std::size_t> Prefixes::packed_beginning(
+    const Prefix& prefix) const {
+  std::shared_ptr<const Prefix> base;
+  std::size_t most = 0;
+  // A file has all of its text, and states of recurrent layers cannot go back.
+  if (files_ || !prefix.cache || prefix.cache->recurrent()) return {base, most};
+  for (const Kept& one : kept_) {
+    if (one.prefix->packed.empty() || one.prefix->kind != prefix.kind) continue;
+    const std::size_t tokens =
+        common(one.prefix->tokens, prefix.tokens) / PackedRows::kBlock * PackedRows::kBlock;
+    if (tokens < kLeastShared || tokens <= most) continue;
+    most = tokens;
+    base = one.prefix;
+    while (base->base && base->base_tokens >= tokens) base = base->base;
+  }
+  return {base, most};
+}
+
+std::optional<Cache> Prefixes::live_beginning(const Prefix& packed) const {
+  for (const Kept& one : kept_) {
+    const Prefix& p = *one.prefix;
+    if (p.cache && p.kind == packed.kind && packed.base &&
+        common(p.tokens, packed.tokens) >= packed.base_tokens) {
+      return p.cache->clone();
+    }
+  }
+  return std::nullopt;
 }
 
 void Prefixes::replace(List::iterator at, std::shared_ptr<Prefix> packed) {
@@ -278,9 +332,10 @@ void Prefixes::pack_resting() {
     const auto next = least(0, rests);
     if (next == kept_.end()) continue;
     std::shared_ptr<const Prefix> prefix = next->prefix;
+    auto [base, tokens] = packed_beginning(*prefix);
     lock.unlock();
     std::shared_ptr<Prefix> packed =
-        packer_->packed(*prefix, files_ ? files_->note_of(*prefix) : "");
+        packer_->packed(*prefix, files_ ? files_->note_of(*prefix) : "", std::move(base), tokens);
     lock.lock();
     const auto at = std::ranges::find(kept_, prefix, &Kept::prefix);
     prefix.reset();
@@ -312,7 +367,8 @@ Prefixes::Held Prefixes::held(const std::string& kind, const std::vector<Token>&
   const auto at = longest(kind, text, tokens);
   if (at == kept_.end()) return {};
   const Prefix& p = *at->prefix;
-  return {tokens, p.in_memory() ? p.bytes() : 0,
+  const std::size_t shared = p.base ? p.base->bytes() : p.rows.shared_bytes();
+  return {tokens, p.in_memory() ? p.bytes() + (p.base ? shared : 0) : 0, shared,
           p.cache         ? "memory"
           : p.in_memory() ? "packed"
                           : "disk"};
@@ -355,6 +411,7 @@ bool Prefixes::compact(const std::string& kind, const std::vector<Token>& text, 
   scoring_of(*small->cache).compact(bytes);
   small->logits = p.logits;
   small->lease.shrink(small->bytes());
+  small->rows = ledger_.hold(*small->cache, small->lease);
   small->id = new_id("pre_");
   const std::string old = p.id;
   at->prefix = std::move(small);
@@ -375,12 +432,14 @@ void Prefixes::remove(const std::string& kind, const std::vector<Token>& text) {
 }
 
 void Prefixes::count() const {
-  std::size_t live = 0, packed = 0, bytes = 0;
+  std::size_t live = 0, packed = 0, bytes = ledger_.bytes();
+  std::set<const Prefix*> all;
   for (const Kept& one : kept_) {
     live += one.prefix->cache ? 1 : 0;
     packed += one.prefix->packed.empty() ? 0 : 1;
-    bytes += one.prefix->lease.bytes();
+    for (const Prefix* p = one.prefix.get(); p != nullptr; p = p->base.get()) all.insert(p);
   }
+  for (const Prefix* p : all) bytes += p->lease.bytes();
   metrics_.prefixes = live;
   metrics_.prefixes_packed = packed;
   metrics_.prefix_bytes = bytes;

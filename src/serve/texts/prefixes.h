@@ -14,10 +14,12 @@
 #include <thread>
 #include <vector>
 
+#include "ballast/engine/gauge.h"
 #include "ballast/engine/model.h"
 #include "ballast/pack.h"
 #include "serve/http/memory.h"
 #include "serve/http/metrics.h"
+#include "serve/texts/row_ledger.h"
 
 namespace ballast::serve {
 
@@ -36,9 +38,15 @@ struct Prefix {
   Lease lease;
   std::string id;                      ///< of its file
   std::vector<std::byte> packed = {};  ///< in place of `cache`: see PrefixPacker
-  std::size_t unpacked_bytes = 0;      ///< of what is packed
+  std::size_t unpacked_bytes = 0;      ///< of the cache that is packed
+  /// Packed, too: its first `base_tokens` tokens come before those of `packed`. Null: there are
+  /// none.
+  std::shared_ptr<const Prefix> base = {};
+  std::size_t base_tokens = 0;
+  RowLedger::Hold rows = {};               ///< of the cache; `lease` is for the rest
+  std::optional<GaugeReading> gauge = {};  ///< where its size was chosen for the text
 
-  /// Of memory.
+  /// Of memory, without that of `base`.
   std::size_t bytes() const;
   bool in_memory() const { return cache.has_value() || !packed.empty(); }
 };
@@ -51,13 +59,17 @@ class PrefixPacker {
 
   /// Whether it has a cache that can be packed: one of every token.
   bool can(const Prefix& prefix) const;
-  /// The same prefix packed, as the content of its file with this note, and without a lease. Null:
-  /// it cannot be packed.
-  std::shared_ptr<Prefix> packed(const Prefix& prefix, std::string_view note) const;
-  /// The cache that was packed. Throws Error.
-  Cache unpack(std::span<const std::byte> packed) const;
+  /// The same prefix packed, as the content of its file with this note, and without a lease; with
+  /// a base (see Prefix) the tokens behind it. Null: it cannot be packed.
+  std::shared_ptr<Prefix> packed(const Prefix& prefix, std::string_view note,
+                                 std::shared_ptr<const Prefix> base = {},
+                                 std::size_t base_tokens = 0) const;
+  /// The cache that was packed. `begun`: what there is of its base, or none. Throws Error.
+  Cache unpack(const Prefix& packed, std::optional<Cache> begun = {}) const;
 
  private:
+  std::shared_ptr<const PackCodec> codec() const;
+
   const Model& model_;
   PackPreset preset_;
 };
@@ -85,11 +97,15 @@ class Prefixes {
     Cache cache;
     std::size_t tokens = 0;     ///< of the prompt that it has read
     std::vector<float> logits;  ///< Prefix::logits
+    RowLedger::Hold rows;       ///< of memory that is paid for already
+    std::optional<GaugeReading> gauge;
+    std::size_t paid = 0;  ///< bytes of its tokens in `rows`
   };
   /// The longest beginning of `prompt` in a cache of this kind that was compressed at the same
-  /// token. At least one token of the prompt is left to read, or its logits are known.
+  /// token. At least one token of the prompt is left to read, or its logits are known. `loads`:
+  /// one that is packed or on disk is brought back; otherwise it is not found.
   std::optional<Found> find(const std::string& kind, const std::vector<Token>& prompt,
-                            std::size_t compressed);
+                            std::size_t compressed, bool loads = true);
   /// Keeps it if there is memory. For the time `keep` after its last use those without one go
   /// before it.
   void keep(Prefix prefix, std::chrono::seconds keep = {});
@@ -101,6 +117,7 @@ class Prefixes {
   struct Held {
     std::size_t tokens = 0;         ///< of the text
     std::size_t bytes = 0;          ///< of memory
+    std::size_t shared = 0;         ///< of these, what others hold, too
     const char* where = "nowhere";  ///< "memory", "packed", "disk"
   };
   Held held(const std::string& kind, const std::vector<Token>& text) const;
@@ -118,6 +135,8 @@ class Prefixes {
   static constexpr std::size_t kMost = 1024;
   /// Loading so many tokens takes as long as reading one.
   static constexpr std::size_t kWorth = 32;
+  /// Fewer tokens in common are packed again: a pack has tables of its own.
+  static constexpr std::size_t kLeastShared = 512;
   struct Kept {
     std::shared_ptr<const Prefix> prefix;
     double worth = 0;
@@ -136,6 +155,8 @@ class Prefixes {
   /// Brings its cache back into memory. False: there is no memory, or no such file that is whole;
   /// it may be gone.
   bool load(List::iterator at);
+  /// Takes memory for a cache that is there, evicting others if need be. False: there is none.
+  bool pay(Prefix& prefix);
   /// Takes memory, evicting all but the first if need be.
   bool take_beside_first(std::size_t bytes, Lease& lease);
   bool evict_one(std::size_t but_first);
@@ -145,6 +166,11 @@ class Prefixes {
   /// Whether it may be packed: what has a file lies there packed.
   bool can_pack(const Kept& one) const;
   bool pack(List::iterator at);
+  /// What is packed already of its tokens, as Prefix::base and base_tokens.
+  std::pair<std::shared_ptr<const Prefix>, std::size_t> packed_beginning(
+      const Prefix& prefix) const;
+  /// The same of what is not packed: a copy; none: there is no such cache.
+  std::optional<Cache> live_beginning(const Prefix& packed) const;
   /// `packed` takes its place.
   void replace(List::iterator at, std::shared_ptr<Prefix> packed);
   void pack_resting();
@@ -152,6 +178,7 @@ class Prefixes {
 
   Memory& memory_;
   Metrics& metrics_;
+  RowLedger ledger_;
   std::unique_ptr<PrefixFiles> files_;
   std::optional<PrefixPacker> packer_;
   mutable std::mutex mutex_;

@@ -106,6 +106,7 @@ Json to_json(const SessionInfo& info, const Prefixes& prefixes) {
               {"tokens", info.tokens.size()},
               {"cached_tokens", held.tokens},
               {"bytes", held.bytes},
+              {"shared_bytes", held.shared},
               {"where", held.where}};
   return out;
 }
