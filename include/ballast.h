@@ -170,7 +170,9 @@ typedef struct ballast_cache_params {
   size_t size;
   const char* method; /* "exact"; "balancekv:rate=0.25,block=128", … */
   const char* bytes;  /* of the whole cache: "1/8", "12%" of the exact bf16 cache, "256M",
-                         "40K/token"; NULL: as the method string says */
+                         "40K/token"; "auto", of a context without a method: the smallest that
+                         answers as the exact cache, chosen when the prompt ends; NULL: as the
+                         method string says */
   ballast_protocol protocol;
   ballast_positions positions;
   ballast_storage key_type;   /* BALLAST_STORE_BF16 */
@@ -368,7 +370,8 @@ BALLAST_API ballast_status ballast_context_new(const ballast_model* model,
                                                const ballast_cache_params* params,
                                                ballast_context** out);
 BALLAST_API void ballast_context_free(ballast_context* context);
-/* A copy that goes on by itself: many questions about one text. Only once the prompt has ended. */
+/* A copy that goes on by itself, which shares what was read: many questions about one text, many
+ * agents on one beginning. Only once the prompt has ended. */
 BALLAST_API ballast_status ballast_context_clone(const ballast_context* context,
                                                  ballast_context** out);
 

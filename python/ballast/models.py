@@ -77,7 +77,10 @@ class Context:
         return self._inner.score(self._ids(text))
 
     def clone(self) -> "Context":
-        """A copy that goes on by itself. Only once the prompt has ended."""
+        """A copy that goes on by itself. Only once the prompt has ended.
+
+        It shares what was read, so that eight agents on one text hold it once.
+        """
         return Context(self._inner.clone())
 
     def save(self, path: Union[str, os.PathLike[str]], *, pack: str = "off") -> None:
@@ -134,7 +137,9 @@ class Model:
     """A model ready to run: a GGUF file or a Hugging Face folder. Weights are mapped, not read.
 
     Any number of threads may use it. Keywords of its caches (cache=...): method, bytes, protocol,
-    positions, key_type, value_type, seed, expected_tokens, threads, as for ballast.Cache.
+    positions, key_type, value_type, seed, expected_tokens, threads, as for ballast.Cache. bytes
+    "auto": the smallest size that answers as the exact cache, chosen when the prompt ends; the
+    context's cost says how well.
     mmproj: the vision tower of a GGUF model; folders hold their own.
     Raises FileError if it cannot be read.
     """

@@ -144,6 +144,30 @@ TEST_F(CModel, AShortTextHasNoMeasure) {
   EXPECT_EQ(ballast_context_finish_prompt_measured(context_, nullptr), BALLAST_INVALID_ARGUMENT);
 }
 
+TEST_F(CModel, ASizeIsChosenWhenThePromptEnds) {
+  ballast_cache_params params = ballast_cache_default_params();
+  params.bytes = "auto";
+  ballast_context* chosen = nullptr;
+  ASSERT_EQ(ballast_context_new(model_, &params, &chosen), BALLAST_OK) << ballast_last_error();
+  std::string records;
+  for (int i = 0; i < 60; ++i) {
+    records += "Record " + std::to_string(i) + " has " + std::to_string(i * 7919 % 9973) + ".\n";
+  }
+  const std::vector<Token> text = tokens(records);
+  ASSERT_EQ(ballast_context_read(chosen, text.data(), text.size()), BALLAST_OK);
+  double kl = 0;
+  ASSERT_EQ(ballast_context_finish_prompt_measured(chosen, &kl), BALLAST_OK)
+      << ballast_last_error();
+  EXPECT_LE(kl, 0.01) << "or -1: it stays exact";
+  ballast_context* copy = nullptr;
+  ASSERT_EQ(ballast_context_clone(chosen, &copy), BALLAST_OK);
+  EXPECT_EQ(answer(copy, 4), answer(chosen, 4));
+  ballast_context_free(copy);
+  ballast_context_free(chosen);
+  params.method = "exact";
+  EXPECT_NE(ballast_context_new(model_, &params, &chosen), BALLAST_OK);
+}
+
 TEST_F(CModel, PackedFilesNeedABasisAndGoOn) {
   const TempDir dir;
   const std::string path = dir / "packed";

@@ -141,6 +141,20 @@ class Models(unittest.TestCase):
         self.assertIsNone(self.model.read(text, bytes=1/2).cost)
         self.assertIsNone(self.model.read(text, measure=True, method="exact").cost)
 
+    def test_a_size_is_chosen_when_the_prompt_ends(self):
+        text = "".join(f"Record {i} has the number {i * 7919 % 9973}.\n" for i in range(60))
+        chosen = self.model.read(text, bytes="auto")
+        if chosen.cost is None:
+            self.assertEqual(chosen.bytes_by_part["summary"], 0)
+        else:
+            self.assertLessEqual(chosen.cost, 0.01)
+            self.assertLess(chosen.bytes, chosen.exact_bytes)
+        copies = [chosen.clone() for _ in range(2)]
+        answers = ["".join(copy.read(" And").generate(max_tokens=4)) for copy in copies]
+        self.assertEqual(answers[0], answers[1])
+        with self.assertRaisesRegex(ballast.Error, "auto"):
+            self.model.context(bytes="auto", method="exact")
+
     def test_chat(self):
         answer = self.model.chat([("user", "Hello")], max_tokens=4, ignore_end=True)
         self.assertEqual(len(list(answer)) > 0, True)

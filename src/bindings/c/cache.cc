@@ -81,9 +81,10 @@ MutableHeadsView view_of(const ballast_heads* heads, const char* name) {
 
 CacheOptions cache_options(const ballast_cache_params* params, const Model* model) {
   const ballast_cache_params p = read_struct(params, ballast_cache_default_params(), "params");
+  const std::string_view method = p.method == nullptr ? "" : p.method;
+  const std::string_view bytes = p.bytes == nullptr ? "" : p.bytes;
   CacheOptions options;
-  options.policy =
-      parse_policy(p.method == nullptr ? "" : p.method, p.bytes == nullptr ? "" : p.bytes, model);
+  options.policy = parse_policy(method, bytes, model);
   options.protocol = convert(p.protocol, Protocol::stream, "protocol");
   options.positions = convert(p.positions, Positions::rolling, "positions");
   options.key_type = convert(p.key_type, StorageType::q2, "key_type");
@@ -92,7 +93,7 @@ CacheOptions cache_options(const ballast_cache_params* params, const Model* mode
   options.expected_tokens = p.expected_tokens;
   options.pool = make_pool(p.threads);
   options.check_finite = p.check_finite;
-  return options;
+  return choose_later(std::move(options), method, bytes, model);
 }
 
 void log_reports(const Cache& cache) {

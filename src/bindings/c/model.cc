@@ -128,7 +128,7 @@ ballast_status ballast_context_read(ballast_context* context, const int32_t* tok
 
 ballast_status ballast_context_finish_prompt(ballast_context* context) {
   return guarded([&] {
-    given(context, "context").session.finish_prompt();
+    finish_prompt(given(context, "context").session);
     log_reports(context->session.cache());
   });
 }
@@ -136,8 +136,7 @@ ballast_status ballast_context_finish_prompt(ballast_context* context) {
 ballast_status ballast_context_finish_prompt_measured(ballast_context* context, double* kl) {
   return guarded([&] {
     given(kl, "kl");
-    std::optional<GaugeReading> gauge;
-    given(context, "context").session.finish_prompt({}, gauge);
+    const auto gauge = finish_prompt(given(context, "context").session, true);
     *kl = gauge ? gauge->kl : -1;
     log_reports(context->session.cache());
   });
@@ -192,6 +191,8 @@ ballast_status ballast_context_generate(ballast_context* context,
       options.stop.emplace_back(&given(p.stop[i], "stop"));
     }
     Session& session = given(context, "context").session;
+    session.read({});
+    if (session.tokens() > 0 && !session.prompt_finished()) finish_prompt(session);
     Generation generation = session.generate(options);
     generation.run([&](std::string_view text) {
       return on_text == nullptr || on_text(text.data(), text.size(), user_data);
@@ -219,6 +220,7 @@ ballast_status ballast_context_load(const ballast_model* model, const char* path
     const CacheOptions options = cache_options(params, &text->model);
     const ballast_cache_params p = read_struct(params, ballast_cache_default_params(), "params");
     const bool asked = p.method != nullptr || p.bytes != nullptr;
+    require(!options.recording.any(), "bytes auto has no effect on a saved cache; give a size");
     *out = new ballast_context(
         Session::load(text, &given(path, "path"), options.pool, asked ? &options : nullptr));
   });

@@ -233,8 +233,9 @@ std::string shape_text(const CacheShape& s) {
 }  // namespace
 
 CacheOptions CacheKeywords::parse(const Model* model) const {
+  const std::string size = bytes_text(bytes);
   CacheOptions options;
-  options.policy = parse_policy(method, bytes_text(bytes), model);
+  options.policy = parse_policy(method, size, model);
   options.protocol = parse_protocol(protocol);
   options.positions = parse_positions(positions);
   options.key_type = parse_storage_type(key_type);
@@ -243,7 +244,7 @@ CacheOptions CacheKeywords::parse(const Model* model) const {
   options.expected_tokens = expected_tokens;
   options.pool = make_pool(threads);
   options.check_finite = check_finite;
-  return options;
+  return choose_later(std::move(options), method, size, model);
 }
 
 py::dict bytes_dict(const CacheBytes& b) {

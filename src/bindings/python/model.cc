@@ -46,7 +46,12 @@ class PyAnswer {
  public:
   PyAnswer(std::shared_ptr<PyContext> context, const GenerateOptions& options)
       : context_(std::move(context)), use_(std::in_place, context_->used, "context") {
-    generation_.emplace(unlocked([&] { return context_->session.generate(options); }));
+    generation_.emplace(unlocked([&] {
+      Session& session = context_->session;
+      session.read({});
+      if (session.tokens() > 0 && !session.prompt_finished()) ballast::finish_prompt(session);
+      return session.generate(options);
+    }));
   }
   ~PyAnswer() { close(); }
 
@@ -223,9 +228,8 @@ void add_model(py::module_& m) {
            })
       .def("finish_prompt",
            [](PyContext& self, bool measure) {
-             std::optional<GaugeReading> gauge;
-             with(self,
-                  [&](Session& s) { measure ? s.finish_prompt({}, gauge) : s.finish_prompt(); });
+             const auto gauge =
+                 with(self, [&](Session& s) { return ballast::finish_prompt(s, measure); });
              self.pictures.clear();
              return gauge ? std::optional(gauge->kl) : std::nullopt;
            })
