@@ -6,7 +6,8 @@
 For each text and size (1/32 to 1/2) the gauge's figure, and the loss that questions have: nats a
 token that the exact cache's own greedy answers are less probable from the small cache. Then the size
 that --cache auto takes, its figure and its bytes beside 1/8, and over all texts and sizes the rank
-correlation of figure and loss. A text longer than --tokens (4,096) is cut.
+correlation of figure and loss. A text longer than --tokens (4,096) is cut. Texts that OUT has are
+not measured again; it is written after each.
 """
 import argparse
 import json
@@ -84,9 +85,13 @@ def main():
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
-    figures, losses, records = [], [], []
+    records = []
+    if options.json and options.json.exists():
+        records = json.loads(options.json.read_text())
     chances = ("--logprobs", "20")
     for file in options.files:
+        if file.name in [record["file"] for record in records]:
+            continue
         text = file.read_text(encoding="utf-8", errors="replace")[:options.tokens * 3]
         with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as cut:
             cut.write(text)
@@ -103,8 +108,6 @@ def main():
                 loss = loss_of(exact, small)
                 record["sizes"][size] = {"kl": gauge["kl"], "loss": loss,
                                          "seconds": gauge["seconds"]}
-                figures.append(gauge["kl"])
-                losses.append(loss)
             auto = run(options, cut.name, "auto", asked[:1])
             tried = auto["statistics"]["tried"]
             gauge = auto["statistics"]["gauge"]
@@ -112,18 +115,20 @@ def main():
             record["auto"] = {"method": auto["method"], "kl": gauge["kl"] if gauge else 0,
                               "tried": tried, "ratio": after["ratio"]}
             records.append(record)
+        if options.json:
+            options.json.write_text(json.dumps(records, indent=1) + "\n")
         sizes = "  ".join(f"{size} {one['kl']:.4f}/{one['loss']:.4f}"
                           for size, one in record["sizes"].items())
         print(f"{file.name} ({tokens} tokens)  {sizes}  auto: {auto['method']} "
               f"KL {record['auto']['kl']:.4f}, 1/{after['ratio']:.1f} of the bytes", flush=True)
+    all_sizes = [one for record in records for one in record["sizes"].values()]
+    figures, losses = [one["kl"] for one in all_sizes], [one["loss"] for one in all_sizes]
     if len(figures) > 2:
         print(f"rank correlation of figure and loss over {len(figures)}: "
               f"{correlation(figures, losses):.3f}")
     saved = [1 / record["auto"]["ratio"] for record in records]
     print(f"bytes of --cache auto beside a fixed 1/8: {8 * sum(saved) / len(saved):.2f}; "
           f"largest KL {max(record['auto']['kl'] for record in records):.4f}")
-    if options.json:
-        options.json.write_text(json.dumps(records, indent=1) + "\n")
 
 
 if __name__ == "__main__":
