@@ -12,7 +12,7 @@ debian   Debian's own books and manuals by their packages (apt-get download; not
 An answer is right if it contains one of accept, in lower case and without commas; a question that has no answer is
 right if "Not in the library" is said. FOLDER/NAME.library is the library, which `ballast library add` goes on with
 after an interruption, FOLDER/NAME.jsonl what each question gave: of every section that was asked its answer and its
-evidence (score, certainty, least, question, looked_up; see src/library/evidence.h). Prints
+evidence (score, certainty, least, missing, looked_up; see src/library/evidence.h). Prints
 
     right             answers, and of them those of the section that was taken
     among, first      the right document among the sections asked, and first by the question's words

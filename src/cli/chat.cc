@@ -18,6 +18,7 @@
 #include "cli/answering.h"
 #include "cli/command.h"
 #include "cli/documents.h"
+#include "cli/library_asking.h"
 #include "cli/line_editor.h"
 #include "cli/model_options.h"
 #include "cli/overwriting.h"
@@ -37,6 +38,7 @@ struct Options {
   std::vector<std::string> context;
   std::string mmproj;
   std::string load_cache;
+  std::string library;
   std::string pack = "off";
   CacheFlags cache;
   GenerateFlags generate;
@@ -445,6 +447,10 @@ void check(const Options& o) {
   }
 }
 
+LibraryQuestions of_library(const Options& o) {
+  return {.folder = o.library, .model = o.model, .ask = {o.generate.parse(0)}, .quiet = o.quiet};
+}
+
 }  // namespace
 
 void add_chat(CLI::App& parent, std::function<void()>& task) {
@@ -472,6 +478,7 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
   add_pack_option(*app, o.pack, "/save");
   o.generate.add_to(*app);
   app->add_flag("--stats", o.stats, "Report speed, cache and memory after each answer");
+  add_library_option(*app, o.library, {"--system", "--tools", "--context", "--mmproj", "--stats"});
   app->add_flag("-q,--quiet", o.quiet, "Show no progress and no introduction");
   app->footer(
       std::string(kUnsureHelp) +
@@ -484,6 +491,7 @@ void add_chat(CLI::App& parent, std::function<void()>& task) {
   app->callback([options, &task] {
     task = [options] {
       check(*options);
+      if (!options->library.empty()) return chat_with_library(of_library(*options));
       Chat(*options).run();
     };
   });

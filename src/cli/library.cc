@@ -8,18 +8,14 @@
 #include <filesystem>
 #include <thread>
 
-#include "ballast/engine/context_file.h"
 #include "base/fail.h"
 #include "base/partial_files.h"
-#include "cli/answering.h"
 #include "cli/command.h"
 #include "cli/help.h"
+#include "cli/library_asking.h"
 #include "cli/model_options.h"
-#include "hub/local.h"
-#include "library/asking.h"
+#include "library/library_json.h"
 #include "library/reading.h"
-#include "library/update.h"
-#include "report/citations.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
@@ -43,22 +39,11 @@ struct Options {
   bool quiet = false;
   JsonOption json;
 
-  fs::path place() const {
-    return folder.empty() ? hub::store().parent_path() / "library" : fs::path(folder);
-  }
+  fs::path place() const { return folder.empty() ? user_library() : fs::path(folder); }
   void note(const std::string& text) const {
     if (!quiet) tell("note: " + text);
   }
 };
-
-/// What is there, with a note for each damaged document.
-std::shared_ptr<const LibraryContent> content_of(Library& library, const Options& o) {
-  std::shared_ptr<const LibraryContent> out = library.content();
-  for (const std::string& one : out->damaged) {
-    o.note(fmt::format("{}; it is left out: remove the file, and add the document again", one));
-  }
-  return out;
-}
 
 /// "lease.pdf: 12,300 tokens in 6 sections, 8.2 MiB".
 std::string line_of(const Library& library, const LibraryDocument& document) {
@@ -75,55 +60,70 @@ class Adding {
 
   void run() {
     o_.json.open();
-    {
-      const LibraryLock lock = locked();
-      before_ = content_of(library_, o_);
-      model_ = std::make_shared<const TextModel>(o_.model);
-      require_model(library_, *before_, model_->model);
-      storage_.emplace(model_->model, o_.cache, o_.pack);
-      pass();
+    const auto model = std::make_shared<const TextModel>(o_.model);
+    const SectionStorage storage(model->model, o_.cache, o_.pack);
+    pass(model, storage);
+    if (o_.watch) {
+      o_.note(fmt::format("{} folders and files are watched; Ctrl+C ends it", o_.files.size()));
     }
-    if (!o_.watch) return finish();
-    o_.note(fmt::format("{} folders and files are watched; Ctrl+C ends it", o_.files.size()));
-    while (true) {
+    while (o_.watch) {
       std::this_thread::sleep_for(kPause);
-      const LibraryLock lock = locked();
-      pass();
+      pass(model, storage);
     }
+    o_.json.write({{"folder", library_.folder().string()},
+                   {"added", added_},
+                   {"changed", changed_},
+                   {"removed", removed_}});
   }
 
  private:
   static constexpr auto kPause = std::chrono::seconds(2);
 
-  LibraryLock locked() const {
-    return LibraryLock(library_.folder(), [&] {
+  /// Takes in what is new and reads what is not read.
+  void pass(const std::shared_ptr<const TextModel>& model, const SectionStorage& storage) {
+    std::optional<Progress> shown;
+    const auto show = [&](std::size_t done, std::size_t all) {
+      if (!o_.quiet) shown->update(static_cast<double>(done) / static_cast<double>(all));
+    };
+    AddingProgress progress;
+    progress.waits = [&] {
       o_.note(fmt::format("{}: another process adds documents; waiting for it",
                           library_.folder().string()));
-    });
-  }
-
-  /// Takes in what is new and reads what is not read.
-  void pass() {
-    const Tokenizer& tokenizer = model_->tokenizer;
-    UpdateOptions options;
-    options.tokens = [&](std::string_view text) {
-      return encode_more(tokenizer, text, false).size();
     };
-    options.model = model_name(model_->model);
-    options.fingerprint = fmt::format("{:016x}", fingerprint(model_->model));
-    LibraryUpdate found;
-    {
-      Progress progress("looking at files");
-      options.progress = [&](std::size_t done, std::size_t all) {
-        if (!o_.quiet) progress.update(static_cast<double>(done) / static_cast<double>(all));
-      };
-      found = update(library_, o_.files, options);
-    }
-    tell_of(found);
-    read(found.ids);
+    progress.files = [&](std::size_t done, std::size_t all) {
+      if (!shown) shown.emplace("looking at files");
+      show(done, all);
+    };
+    progress.found = [&](const LibraryUpdate& found) {
+      shown.reset();
+      tell_of(found);
+    };
+    progress.tokens = [&](std::size_t done, std::size_t all, std::size_t sections) {
+      if (!shown) {
+        set_resumable_file(library_.folder().string());
+        shown.emplace(sections == 1 ? "reading"
+                                    : fmt::format("reading {} sections of {} tokens",
+                                                  format_count(sections), format_count(all)));
+      }
+      show(done, all);
+      return true;
+    };
+    progress.read = [&](const LibraryDocument& document) {
+      if (o_.json.text()) {
+        print(line_of(library_, document));
+        flush_output();
+      }
+      added_.push_back({{"name", document.name},
+                        {"tokens", document.tokens()},
+                        {"sections", document.sections.size()},
+                        {"bytes", library_.bytes(document)}});
+    };
+    add_documents(library_, model, storage, o_.files, progress);
+    set_resumable_file("");
   }
 
   void tell_of(const LibraryUpdate& found) {
+    if (first_) content_of(library_, o_.quiet);
     for (const std::string& one : found.notes) o_.note(one);
     for (const std::string& one : found.same) o_.note(one + ", which is there already");
     const std::size_t left_out = found.left_out.size();
@@ -136,57 +136,12 @@ class Adding {
       if (o_.json.text()) print(fmt::format("{}: gone, and taken out\n", name));
       removed_.push_back(name);
     }
+    flush_output();
     for (const std::string& name : found.changed) changed_.push_back(name);
-  }
-
-  void read(const std::vector<std::string>& first) {
-    const std::shared_ptr<const LibraryContent> now = library_.content();
-    const std::vector<UnreadSection> unread = unread_sections(library_, *now, first);
-    if (unread.empty()) return;
-    std::size_t all = 0, done = 0;
-    for (const UnreadSection& one : unread) all += tokens_of(one);
-    set_resumable_file(library_.folder().string());
-    Progress progress(unread.size() == 1
-                          ? "reading"
-                          : fmt::format("reading {} sections of {} tokens",
-                                        format_count(unread.size()), format_count(all)));
-    for (std::size_t i = 0; i < unread.size(); ++i) {
-      read_section(model_, *storage_, library_, unread[i], [&](std::size_t here) {
-        if (!o_.quiet) progress.update(static_cast<double>(done + here) / static_cast<double>(all));
-        return true;
-      });
-      done += tokens_of(unread[i]);
-      const LibraryDocument& document = *unread[i].document;
-      const bool last = i + 1 == unread.size() || unread[i + 1].document != unread[i].document;
-      if (!last) continue;
-      if (o_.json.text()) {
-        print(line_of(library_, document));
-        flush_output();
-      }
-      added_.push_back({{"name", document.name},
-                        {"tokens", document.tokens()},
-                        {"sections", document.sections.size()},
-                        {"bytes", library_.bytes(document)}});
-    }
-    set_resumable_file("");
-  }
-
-  static std::size_t tokens_of(const UnreadSection& one) {
-    return one.document->sections[one.section].tokens + 1;
-  }
-
-  void finish() {
-    o_.json.write({{"folder", library_.folder().string()},
-                   {"added", added_},
-                   {"changed", changed_},
-                   {"removed", removed_}});
   }
 
   Options& o_;
   Library library_;
-  std::shared_ptr<const LibraryContent> before_;
-  std::shared_ptr<const TextModel> model_;
-  std::optional<SectionStorage> storage_;
   bool first_ = true;
   Json added_ = Json::array(), changed_ = Json::array(), removed_ = Json::array();
 };
@@ -201,24 +156,14 @@ void list(Options& o) {
                {"sections", Align::right},
                {"cache", Align::right}});
   Json all = Json::array();
-  for (const auto& document : content_of(library, o)->documents) {
+  for (const auto& document : content_of(library, o.quiet)->documents) {
+    all.push_back(to_json(*document, library));
     const std::size_t sections = document->sections.size();
-    const auto read = static_cast<std::size_t>(std::ranges::count_if(
-        document->sections, [&](const LibrarySection& one) { return library.is_read(one); }));
-    const std::size_t bytes = library.bytes(*document);
+    const std::size_t read = all.back()["sections_read"];
     table.add(
         {document->name, format_count(document->tokens()),
          read < sections ? fmt::format("{} of {} read", read, sections) : format_count(sections),
-         format_bytes(static_cast<double>(bytes))});
-    Json files = Json::array();
-    for (const LibrarySource& source : document->sources) files.push_back(source.path);
-    all.push_back({{"name", document->name},
-                   {"tokens", document->tokens()},
-                   {"sections", sections},
-                   {"sections_read", read},
-                   {"bytes", bytes},
-                   {"added", document->added},
-                   {"files", std::move(files)}});
+         format_bytes(static_cast<double>(library.bytes(*document)))});
   }
   if (o.json.text()) {
     print(table.rows() == 0 ? fmt::format("{}: no documents; ballast library add brings some\n",
@@ -230,107 +175,21 @@ void list(Options& o) {
 
 void remove(Options& o) {
   Library library(o.place());
-  std::vector<std::string> ids;
-  const std::shared_ptr<const LibraryContent> have = content_of(library, o);
-  for (const std::string& name : o.files) {
-    const auto found =
-        std::ranges::find(have->documents, name, [](const auto& one) { return one->name; });
-    require(found != have->documents.end(), "{}: no document '{}'; ballast library list names them",
-            o.place().string(), name);
-    ids.push_back((*found)->id());
-  }
-  const LibraryLock lock(library.folder(), {});
-  library.remove(ids);
+  library.remove_named(o.files);
   if (o.quiet) return;
   for (const std::string& name : o.files) print(fmt::format("{}: removed\n", name));
 }
 
-Json to_json(const AskedSection& asked, const Library& library) {
-  const FoundSection& found = asked.found;
-  const AnswerEvidence& e = asked.evidence;
-  return {{"name", found.document->name},
-          {"section", found.section},
-          {"title", found.part().title},
-          {"cache", library.cache_of(found.part()).string()},
-          {"score", e.score},
-          {"passage", found.passage},
-          {"answer", asked.answer},
-          {"certainty", e.certainty},
-          {"least", e.least},
-          {"question", e.question},
-          {"missing", e.missing},
-          {"near", e.near},
-          {"looked_up", e.looked_up}};
-}
-
-Json to_json(const std::string& question, const LibraryAnswer& answer, const Library& library) {
-  Json asked = Json::array();
-  for (const AskedSection& one : answer.asked) asked.push_back(to_json(one, library));
-  return {{"question", question},
-          {"answer", answer.text},
-          {"supported", answer.supported},
-          {"from", answer.sections},
-          {"citations", ballast::to_json(answer.citations)},
-          {"documents", std::move(asked)}};
-}
-
-/// The questions: that of the command line, or the lines of a file.
-std::vector<std::string> questions_of(const Options& o) {
-  if (o.questions.empty()) return {o.question};
-  std::vector<std::string> out;
-  const std::string text = read_text(o.questions, o.quiet);
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    if (end > begin) out.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  require(!out.empty(), "{}: no questions", o.questions);
-  return out;
-}
-
-void show(const LibraryAnswer& answer) {
-  if (answer.supported) {
-    print(to_text(answer.citations));
-    return;
-  }
-  print("Not in the library.\n");
-  if (answer.asked.empty()) return;
-  print("The sections that have words of the question:\n");
-  for (const AskedSection& one : answer.asked) {
-    const std::vector<Citation>& all = one.citations;
-    if (!all.empty()) print(to_text({all.front()}));
-  }
-}
-
 void ask(Options& o) {
-  o.json.open();
   require(o.question.empty() != o.questions.empty(), "a QUESTION is needed, or --questions FILE");
-  const std::vector<std::string> questions = questions_of(o);
-  Library library(o.place());
-  const std::shared_ptr<const LibraryContent> have = content_of(library, o);
-  require(!have->documents.empty(), "{}: no documents; ballast library add brings some",
-          o.place().string());
-  const auto model = std::make_shared<const TextModel>(o.model);
-  require_model(library, *have, model->model);
-  LibraryAsker asker(library, model);
-  const AskOptions options{o.generate.parse(0), o.sections};
-  const bool text = o.json.text();
-  Json all = Json::array();
-  for (const std::string& question : questions) {
-    if (text && questions.size() > 1) {
-      print(fmt::format("{}> {}\n", all.empty() ? "" : "\n", question));
-    }
-    AnswerOutput output;
-    const LibraryAnswer answer = asker.ask(question, options, [&](std::string_view piece) {
-      if (text) output.add(piece);
-    });
-    if (text && answer.supported) output.finish();
-    for (const std::string& one : answer.left_out) o.note(one);
-    if (text) show(answer);
-    flush_output();
-    all.push_back(to_json(question, answer, library));
-  }
-  o.json.write(o.questions.empty() ? all[0] : Json{{"answers", all}});
+  ask_library({.folder = o.place(),
+               .model = o.model,
+               .questions = o.questions.empty() ? std::vector{o.question}
+                                                : questions_in(o.questions, o.quiet),
+               .list = !o.questions.empty(),
+               .ask = {o.generate.parse(0), o.sections},
+               .quiet = o.quiet},
+              o.json);
 }
 
 /// A subcommand with the options that all have.

@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "cli/documents.h"
 #include "cli/help.h"
+#include "cli/library_asking.h"
 #include "cli/model_options.h"
 #include "cli/mpi_ranks.h"
 #include "cli/pictures.h"
@@ -49,6 +50,7 @@ struct Options {
   std::string pack = "off";
   std::vector<std::string> load_cache;
   std::size_t read_again = 0;  ///< percent
+  std::string library;
   std::string split = "layers";
   bool cite = false;
   bool stats = false;
@@ -66,15 +68,9 @@ std::vector<std::string> questions_of(const Options& o) {
   if (!o.prompt_file.empty()) all.push_back(read_text(o.prompt_file, o.quiet));
   all.insert(all.end(), o.questions.begin(), o.questions.end());
   if (!o.questions_file.empty()) {
-    const std::string text = read_text(o.questions_file, o.quiet);
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = std::min(text.find('\n', begin), text.size());
-      std::string line = text.substr(begin, end - begin);
-      if (line.ends_with('\r')) line.pop_back();
-      if (line.find_first_not_of(" \t\r") != std::string::npos) all.push_back(std::move(line));
-      begin = end + 1;
+    for (std::string& line : questions_in(o.questions_file, o.quiet)) {
+      all.push_back(std::move(line));
     }
-    require(!all.empty(), "{}: no questions", o.questions_file);
   }
   if (all.empty() && o.save_cache.empty()) {
     require(::isatty(STDIN_FILENO) == 0,
@@ -497,6 +493,15 @@ void run(Options& o) {
     o.load_cache.insert(o.load_cache.end(), o.context.begin(), o.context.end());
     o.context.clear();
   }
+  if (!o.library.empty()) {
+    return ask_library({.folder = o.library,
+                        .model = o.model,
+                        .questions = questions_of(o),
+                        .list = o.prompt.empty(),
+                        .ask = {o.generate.parse(0)},
+                        .quiet = o.quiet},
+                       o.json);
+  }
   check(o);
   const std::shared_ptr<Ranks> ranks = mpi_ranks();
   if (ranks) {
@@ -610,6 +615,9 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
                 "and line");
   app->add_flag("--stats", o.stats, "Report speed, cache and memory on standard error");
   app->add_flag("-q,--quiet", o.quiet, "Show no progress");
+  add_library_option(*app, o.library,
+                     {"--context", "--image", "--mmproj", "--system", "--chat", "--raw",
+                      "--logprobs", "--split", "--cite", "--stats"});
   o.json.add_to(*app);
   app->footer(
       std::string(kUnsureHelp) +

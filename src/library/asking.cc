@@ -17,26 +17,10 @@ constexpr std::size_t kSpare = 4;
 /// Sections that stay loaded.
 constexpr std::size_t kLoaded = 6;
 
-/// Reads a question behind a text, and adds what its last token looks up, if that is watched.
-/// Returns the mean ln-chance of its tokens but the first, which a loaded text does not tell.
-float read_question(Session& session, std::span<const Token> tokens, Lookup& lookup, bool watched) {
-  session.read(tokens.first(1));
-  PrefillOptions options;
-  if (watched)
-    options.on_attention = [&](const AttentionStep& step) {
-      if (step.first + step.queries.rows + 1 < tokens.size()) return;
-      lookup.add(session.cache(), step, step.queries.rows - 1);
-    };
-  const std::vector<float> losses = session.score(tokens.subspan(1), options);
-  if (losses.empty()) return 0;
-  const double sum = std::accumulate(losses.begin(), losses.end(), 0.0);
-  return static_cast<float>(-sum / static_cast<double>(losses.size()));
-}
-
-std::size_t best_of(const std::vector<AskedSection>& asked) {
-  std::vector<AnswerEvidence> evidence;
-  for (const AskedSection& one : asked) evidence.push_back(one.evidence);
-  return best_answer(evidence);
+std::vector<AnswerEvidence> evidence_of(const std::vector<AskedSection>& asked) {
+  std::vector<AnswerEvidence> out;
+  for (const AskedSection& one : asked) out.push_back(one.evidence);
+  return out;
 }
 
 }  // namespace
@@ -73,19 +57,25 @@ std::vector<FoundSection> LibraryAsker::candidates(std::string_view question, st
 
 LibraryAsker::Attempt LibraryAsker::attempt(Session session, std::string_view question,
                                             const GenerateOptions& options, bool watched) const {
+  const std::vector<Token> asked = session.form().question(model_->tokenizer, question);
   Lookup lookup(heads_, session.text().size());
-  AnswerEvidence evidence;
-  evidence.question =
-      read_question(session, session.form().question(model_->tokenizer, question), lookup, watched);
+  PrefillOptions reading;
   GenerateOptions tried = options;
   tried.max_tokens = options.max_tokens == 0 ? kTried : std::min(kTried, options.max_tokens);
   tried.sampling = {};
   tried.text_start = session.form().chat;
-  if (watched)
+  if (watched) {
+    reading.on_attention = [&](const AttentionStep& step) {
+      if (step.first + step.queries.rows < asked.size()) return;
+      lookup.add(session.cache(), step, step.queries.rows - 1);
+    };
     tried.on_attention = [&](const AttentionStep& step) { lookup.add(session.cache(), step, 0); };
+  }
+  session.read(asked, reading);
   Generation generation = session.generate(tried);
   generation.run();
   session.take_in(generation);
+  AnswerEvidence evidence;
   for (const GeneratedToken& token : generation.result().tokens) {
     evidence.add(token.chosen.log_probability);
   }
@@ -98,7 +88,7 @@ std::optional<LibraryAsker::Attempt> LibraryAsker::attempt_joined(std::string_vi
                                                                   const GenerateOptions& options,
                                                                   LibraryAnswer& out) {
   if (out.asked.size() < 2) return std::nullopt;
-  const std::size_t best = best_of(out.asked), second = best == 0 ? 1 : 0;
+  const std::size_t best = best_answer(evidence_of(out.asked)), second = best == 0 ? 1 : 0;
   std::vector<Session> both;  // the better one next to the question
   for (const std::size_t i : {second, best}) {
     both.push_back(load(out.asked[i].found.part()).clone());
@@ -121,13 +111,12 @@ std::optional<LibraryAsker::Attempt> LibraryAsker::attempt_joined(std::string_vi
 
 void LibraryAsker::finish(Attempt& chosen, std::string_view question, const AskOptions& options,
                           LibraryAnswer& out,
-                          const std::function<void(std::string_view)>& on_text) {
+                          const std::function<bool(std::string_view)>& on_text) {
   GenerateOptions generate = options.generate;
   generate.text_start = chosen.session.form().chat;
   const auto add = [&](std::string_view text) {
     out.text += text;
-    if (on_text) on_text(text);
-    return true;
+    return !on_text || on_text(text);
   };
   if (generate.sampling.temperature > 0 && out.sections.size() == 1) {
     Session session = load(out.asked[out.sections[0]].found.part()).clone();
@@ -135,7 +124,7 @@ void LibraryAsker::finish(Attempt& chosen, std::string_view question, const AskO
     session.generate(generate).run(add);
     return;
   }
-  add(chosen.answer.text);
+  if (!add(chosen.answer.text)) return;
   const std::size_t made = chosen.answer.tokens.size();
   const bool over = generate.max_tokens > 0 && made >= generate.max_tokens;
   if (chosen.answer.finish != Finish::length || over) return;
@@ -145,11 +134,12 @@ void LibraryAsker::finish(Attempt& chosen, std::string_view question, const AskO
 }
 
 LibraryAnswer LibraryAsker::ask(std::string_view question, const AskOptions& options,
-                                const std::function<void(std::string_view)>& on_text) {
+                                const std::function<bool(std::string_view)>& on_text) {
   LibraryAnswer out;
   std::vector<Attempt> attempts;
   for (const FoundSection& found : candidates(question, options.sections + kSpare)) {
     if (out.asked.size() >= options.sections && found.score > 0) continue;
+    if (!out.asked.empty() && !may_be_beaten(evidence_of(out.asked), found.score)) break;
     try {
       const Session& loaded = load(found.part());
       attempts.push_back(attempt(loaded.clone(), question, options.generate, true));
@@ -166,7 +156,7 @@ LibraryAnswer LibraryAsker::ask(std::string_view question, const AskOptions& opt
   require(!out.asked.empty() || out.left_out.empty(), ErrorCode::bad_file, "{}",
           out.left_out.empty() ? "" : out.left_out.front());
   if (out.asked.empty()) return out;
-  const std::size_t best = best_of(out.asked);
+  const std::size_t best = best_answer(evidence_of(out.asked));
   std::optional<Attempt> chosen;
   if (is_supported(out.asked[best].evidence)) {
     out.sections = {best};

@@ -46,11 +46,11 @@ class LibraryAsker {
   LibraryAsker(Library& library, std::shared_ptr<const TextModel> model);
 
   /// The sections with the question's words, and the one that answered last, are asked alone, in
-  /// few tokens and without chance. The best supported answer is taken; two are joined where none
-  /// is supported. `on_text` receives the answer in pieces, once it is chosen. Throws Error if no
-  /// section can be loaded.
+  /// few tokens and without chance, as long as another may have the best supported answer, which is
+  /// taken; two are joined where none is supported. `on_text` receives the answer in pieces, once
+  /// it is chosen; false ends it. Throws Error if no section can be loaded.
   LibraryAnswer ask(std::string_view question, const AskOptions& options,
-                    const std::function<void(std::string_view)>& on_text = {});
+                    const std::function<bool(std::string_view)>& on_text = {});
 
  private:
   struct Loaded {
@@ -75,7 +75,7 @@ class LibraryAsker {
                                         LibraryAnswer& out);
   /// Goes on with the answer that was chosen, or draws it.
   void finish(Attempt& chosen, std::string_view question, const AskOptions& options,
-              LibraryAnswer& out, const std::function<void(std::string_view)>& on_text);
+              LibraryAnswer& out, const std::function<bool(std::string_view)>& on_text);
 
   Library& library_;
   std::shared_ptr<const TextModel> model_;

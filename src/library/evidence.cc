@@ -19,6 +19,17 @@ double support(const AnswerEvidence& answer) {
   return double{answer.certainty} - kOfMissing * answer.missing;
 }
 
+double top_score(std::span<const AnswerEvidence> answers) {
+  double top = 0;
+  for (const AnswerEvidence& one : answers) top = std::max(top, one.score);
+  return top;
+}
+
+/// What a section's score adds to the support of its answer, 0 at most. `top`: the best score.
+double of_score(double score, double top) {
+  return top > 0 ? kOfScore * std::log(std::max(score, 0.01 * top) / top) : 0;
+}
+
 }  // namespace
 
 void AnswerEvidence::compare(std::string_view section, std::string_view asked,
@@ -28,13 +39,17 @@ void AnswerEvidence::compare(std::string_view section, std::string_view asked,
 }
 
 std::size_t best_answer(std::span<const AnswerEvidence> answers) {
-  double top = 0;
-  for (const AnswerEvidence& one : answers) top = std::max(top, one.score);
+  const double top = top_score(answers);
   const auto weight = [&](const AnswerEvidence& one) {
-    const double found = top > 0 ? std::log(std::max(one.score, 0.01 * top) / top) : 0;
-    return support(one) + kOfScore * found;
+    return support(one) + of_score(one.score, top);
   };
   return static_cast<std::size_t>(std::ranges::max_element(answers, {}, weight) - answers.begin());
+}
+
+bool may_be_beaten(std::span<const AnswerEvidence> answers, double score) {
+  const double top = top_score(answers);
+  const AnswerEvidence& best = answers[best_answer(answers)];
+  return !is_supported(best) || support(best) + of_score(best.score, top) < of_score(score, top);
 }
 
 bool is_supported(const AnswerEvidence& answer) {

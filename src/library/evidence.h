@@ -13,7 +13,6 @@ struct AnswerEvidence {
   double score = 0;     ///< of the section, by the question's words; see Found
   float certainty = 0;  ///< mean over the answer's tokens
   float least = 0;      ///< of its least likely token
-  float question = 0;   ///< mean over the question's tokens, given the section
   double missing = 0;   ///< share of the answer's words that the section lacks; see missing_words()
   double near = 0;  ///< share of the question's words that stand near the answer; see words_near()
   float looked_up = 0;     ///< attention of the heads that look things up to the section, 0 to 1
@@ -31,6 +30,9 @@ struct AnswerEvidence {
 
 /// The answer to take, of at least one: see docs/running-models.md for what was measured.
 std::size_t best_answer(std::span<const AnswerEvidence> answers);
+
+/// Whether a section of this score could still give a better answer, however sure.
+bool may_be_beaten(std::span<const AnswerEvidence> answers, double score);
 
 /// Whether the section supports the answer.
 bool is_supported(const AnswerEvidence& answer);

@@ -34,59 +34,35 @@ bool is_key(const std::string& name) {
   return name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-/// A field, or what it is without it. Throws Error where it has another type.
-template <typename T>
-T field(const Json& json, const char* name, const std::string& where, T without) {
-  if (!json.contains(name)) return without;
-  const Json& value = json[name];
-  const bool fits = std::is_same_v<T, std::string> ? value.is_string() : value.is_number_integer();
-  require(fits, ErrorCode::bad_file, "{}: no document of a library: \"{}\"", where, name);
-  return value.get<T>();
-}
-
-LibrarySection section_of(const Json& json, const LibraryDocument& document,
-                          const std::string& where) {
-  require(json.is_object(), ErrorCode::bad_file, "{}: no document of a library", where);
-  LibrarySection out;
-  out.key = field<std::string>(json, "key", where, "");
-  out.begin = field<std::size_t>(json, "begin", where, 0);
-  out.end = field<std::size_t>(json, "end", where, 0);
-  out.title = field<std::string>(json, "title", where, "");
-  out.tokens = field<std::size_t>(json, "tokens", where, 0);
-  require(is_key(out.key) && out.begin < out.end && out.end <= document.text.size(),
-          ErrorCode::bad_file, "{}: no document of a library: a section from {} to {}", where,
+LibrarySection section_of(const Json& json, std::size_t size) {
+  const LibrarySection out{json.at("key"), json.at("begin"), json.at("end"), json.at("title"),
+                           json.at("tokens")};
+  require(is_key(out.key) && out.begin < out.end && out.end <= size, "a section from {} to {}",
           out.begin, out.end);
   return out;
 }
 
 LibraryDocument read_document_file(const fs::path& file) {
-  const std::string where = file.string();
-  const Json json = parse_json_text<Json>(read_file(file, {.pipes = false}), where);
-  require(json.is_object() && json.contains("name") && json.contains("text"), ErrorCode::bad_file,
-          "{}: no document of a library", where);
-  LibraryDocument out;
-  out.file = file;
-  out.name = field<std::string>(json, "name", where, "");
-  out.text = field<std::string>(json, "text", where, "");
-  out.model = field<std::string>(json, "model", where, "");
-  out.fingerprint = field<std::string>(json, "fingerprint", where, "");
-  out.added = field<std::int64_t>(json, "added", where, 0);
-  const Json none = Json::array();
-  for (const Json& one : json.contains("sources") ? json["sources"] : none) {
-    require(one.is_object(), ErrorCode::bad_file, "{}: no document of a library", where);
-    out.sources.push_back({field<std::string>(one, "path", where, ""),
-                           field<std::string>(one, "name", where, ""),
-                           field<std::uint64_t>(one, "size", where, 0),
-                           field<std::int64_t>(one, "changed", where, 0)});
+  const Json json = parse_json_text<Json>(read_file(file, {.pipes = false}), file.string());
+  try {
+    LibraryDocument out{file,
+                        json.at("name"),
+                        json.at("text"),
+                        json.at("model"),
+                        json.at("fingerprint"),
+                        json.at("added"),
+                        {},
+                        {}};
+    for (const Json& one : json.at("sources")) {
+      out.sources.push_back({one.at("path"), one.at("name"), one.at("size"), one.at("changed")});
+    }
+    for (const Json& one : json.at("sections")) {
+      out.sections.push_back(section_of(one, out.text.size()));
+    }
+    return out;
+  } catch (const std::exception& other) {  // of another type, or missing
+    fail(ErrorCode::bad_file, "{}: no document of a library: {}", file.string(), other.what());
   }
-  for (const Json& one : json.contains("sections") ? json["sections"] : none) {
-    out.sections.push_back(section_of(one, out, where));
-  }
-  if (out.sections.empty() && !out.text.empty()) {  // of an earlier version
-    out.sections.push_back(
-        {out.id(), 0, out.text.size(), "", field<std::size_t>(json, "tokens", where, 0)});
-  }
-  return out;
 }
 
 std::string to_text(const LibraryDocument& document) {
@@ -253,6 +229,20 @@ void Library::remove(const std::vector<std::string>& ids) {
   for (const std::string& key : unused) {
     if (!kept.contains(key)) remove_file(folder_ / (key + ".cache"));
   }
+}
+
+void Library::remove_named(const std::vector<std::string>& names) {
+  const std::shared_ptr<const LibraryContent> now = content();
+  std::vector<std::string> ids;
+  for (const std::string& name : names) {
+    const auto found =
+        std::ranges::find(now->documents, name, [](const auto& one) { return one->name; });
+    require(found != now->documents.end(), "{}: no document '{}'; ballast library list names them",
+            folder_.string(), name);
+    ids.push_back((*found)->id());
+  }
+  const LibraryLock lock(folder_, {});
+  remove(ids);
 }
 
 std::vector<FoundSection> Library::find(std::string_view question, std::size_t most) {

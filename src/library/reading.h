@@ -1,4 +1,4 @@
-// The sections of a library become caches.
+// The texts of files become sections of a library, and these caches.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,10 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "ballast/engine/session.h"
-#include "ballast/pack.h"
 #include "library/library.h"
+#include "library/update.h"
 
 namespace ballast {
 
@@ -25,25 +24,27 @@ struct SectionStorage {
   SectionStorage(const Model& model, const std::string& cache, const std::string& pack);
 };
 
+/// The form in which a section is read and asked.
+QuestionForm section_form(const Tokenizer& tokenizer, const std::string& text);
+
 /// Throws Error unless the caches of a library are of this model.
 void require_model(const Library& library, const LibraryContent& content, const Model& model);
 
-/// A section without a cache.
-struct UnreadSection {
-  std::shared_ptr<const LibraryDocument> document;
-  std::size_t section = 0;
+/// What is told while documents are added; each may be empty.
+struct AddingProgress {
+  std::function<void()> waits;  ///< another process adds documents
+  std::function<void(std::size_t done, std::size_t all)> files;
+  std::function<void(const LibraryUpdate&)> found;  ///< then the reading begins
+  /// Tokens of the sections to be read, and how many these are. False stops.
+  std::function<bool(std::size_t done, std::size_t all, std::size_t sections)> tokens;
+  std::function<void(const LibraryDocument&)> read;  ///< all of its sections are
 };
-/// Each once, those of the documents `first` before others.
-std::vector<UnreadSection> unread_sections(const Library& library, const LibraryContent& content,
-                                           std::span<const std::string> first);
 
-/// Reads a section and writes its cache, whole or not at all. `progress` is told its tokens done;
-/// false stops the reading, and false is returned. Throws Error as Session does.
-bool read_section(const std::shared_ptr<const TextModel>& model, const SectionStorage& storage,
-                  const Library& library, const UnreadSection& unread,
-                  const std::function<bool(std::size_t done)>& progress);
-
-/// What a section is called among others: "handbook.pdf, 3 of 40".
-std::string name_of(const LibraryDocument& document, std::size_t section);
+/// Takes files into a library: see update(). Then reads every section that has no cache, those of
+/// these files first; each appears whole or not at all, so the same call goes on with what was
+/// stopped. Holds the LibraryLock. Throws Error as update(), require_model() and Session do.
+LibraryUpdate add_documents(Library& library, const std::shared_ptr<const TextModel>& model,
+                            const SectionStorage& storage, std::span<const std::string> paths,
+                            const AddingProgress& progress = {});
 
 }  // namespace ballast

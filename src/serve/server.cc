@@ -584,12 +584,20 @@ std::vector<Tried> Server::Impl::try_each(const TextRequest& parsed,
 bool Server::Impl::choose_section(TextRequest& parsed, const Response& response) {
   std::vector<std::shared_ptr<const Context>> asked;
   for (const Candidate& one : parsed.candidates) asked.push_back(one.context);
-  const std::vector<Tried> tried = try_each(parsed, asked, response);
+  if (asked.empty()) return false;
   std::vector<AnswerEvidence> evidence;
-  for (std::size_t i = 0; i < tried.size(); ++i) {
-    evidence.push_back(tried[i].of({parsed.candidates[i].found}, parsed.question));
+  const auto ask = [&](std::size_t count) {  // more of them
+    const auto some = std::span(asked).subspan(evidence.size(), count);
+    for (const Tried& one : try_each(parsed, some, response)) {
+      evidence.push_back(one.of({parsed.candidates[evidence.size()].found}, parsed.question));
+    }
+  };
+  ask(1);           // which most often suffices
+  double next = 0;  // the best score of the others
+  for (const Candidate& one : std::span(parsed.candidates).subspan(1)) {
+    next = std::max(next, one.found.score);
   }
-  if (evidence.empty()) return false;
+  if (asked.size() > 1 && may_be_beaten(evidence, next)) ask(asked.size() - 1);
   const std::size_t best = best_answer(evidence), second = best == 0 ? 1 : 0;
   parsed.sections = {parsed.candidates[best].found};
   parsed.job.context = asked[best];

@@ -1,9 +1,12 @@
 // ballast library: documents are kept, found by words, and asked together.
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "../model/reference_case.h"
+#include "library/library.h"
 #include "paths.h"
 #include "program.h"
 
@@ -151,6 +154,69 @@ TEST_F(Library, SaysWhatIsNotInIt) {
   EXPECT_EQ(asked.exit_code, 0) << asked.err;
   EXPECT_EQ(asked.out, "Not in the library.\n");
   EXPECT_EQ(library({"ask", "-m", kMini, "Xyzzy?", "--json"}).json().at("supported"), false);
+}
+
+/// Waits until the library has these documents, all read.
+bool has_documents(const std::filesystem::path& folder,
+                   const std::map<std::string, std::string>& texts) {
+  ballast::Library library(folder);
+  for (int i = 0; i < 6000; ++i) {
+    std::map<std::string, std::string> now;
+    for (const auto& one : library.content()->documents) {
+      if (std::ranges::all_of(one->sections, [&](const auto& s) { return library.is_read(s); })) {
+        now[one->name] = one->text;
+      }
+    }
+    if (now == texts) return true;
+    ::usleep(10000);
+  }
+  return false;
+}
+
+TEST_F(Library, WatchesAFolder) {
+  std::filesystem::create_directories(dir_ / "d");
+  write_text(dir_ / "d/a.txt", "The ferry leaves at seven.");
+  write_text(dir_ / "d/b.txt", "The mill was sold.");
+  const std::filesystem::path folder = dir_ / "library";
+  Program watch({"library", "add", "-m", kMini, "--library", folder.string(), "--watch",
+                 (dir_ / "d").string()});
+  EXPECT_TRUE(has_documents(
+      folder, {{"a.txt", "The ferry leaves at seven."}, {"b.txt", "The mill was sold."}}));
+  write_text(dir_ / "d/c.txt", "Ilka paints boats.");
+  EXPECT_TRUE(has_documents(folder, {{"a.txt", "The ferry leaves at seven."},
+                                     {"b.txt", "The mill was sold."},
+                                     {"c.txt", "Ilka paints boats."}}));
+  write_text(dir_ / "d/a.txt", "The ferry leaves at eight in winter.");
+  std::filesystem::remove(dir_ / "d/b.txt");
+  EXPECT_TRUE(has_documents(folder, {{"a.txt", "The ferry leaves at eight in winter."},
+                                     {"c.txt", "Ilka paints boats."}}));
+  watch.signal(SIGINT);
+  const ProgramResult ended = watch.wait();
+  EXPECT_THAT(ended.err, HasSubstr("1 folders and files are watched; Ctrl+C ends it"));
+  EXPECT_THAT(ended.out, HasSubstr("b.txt: gone, and taken out"));
+}
+
+TEST_F(Library, AnswersInRunAndChat) {
+  const std::string records = BALLAST_SOURCE_DIR "/examples/record.txt", folder = dir_ / "library";
+  EXPECT_EQ(add(records).exit_code, 0);
+  const std::string question = "What is the register content of line gaudy-dove?";
+  const ProgramResult once =
+      run({"run", "-m", kMini, "--library", folder, question, "--temperature", "0", "--json"});
+  EXPECT_EQ(once.exit_code, 0) << once.err;
+  EXPECT_THAT(once.json().at("answer").get<std::string>(), HasSubstr("37211"));
+  const ProgramResult said =
+      Program({"chat", "-m", kMini, "--library", folder, "--temperature", "0"},
+              question + "\n\nXyzzy qwertz?\n/quit\nnever asked\n")
+          .wait();
+  EXPECT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_THAT(said.out, HasSubstr("37211"));
+  EXPECT_THAT(said.out, HasSubstr("[record.txt, line "));
+  expect_refusal(run({"run", "-m", kMini, "--library", folder, question, "--cache", "1/8"}),
+                 "--cache");
+  expect_refusal(run({"chat", "-m", kMini, "--library", folder, "--context", records}),
+                 "--context");
+  expect_refusal(run({"chat", "-m", kMini, "--library", (dir_ / "none").string()}),
+                 "no documents; ballast library add brings some");
 }
 
 TEST_F(Library, JoinsTwoSectionsWhereNeitherAnswersAlone) {

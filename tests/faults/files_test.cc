@@ -2,8 +2,6 @@
 // nothing else is left in its folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include <cerrno>
 #include <cstring>
@@ -15,6 +13,7 @@
 #include "base/file_calls.h"
 #include "base/output_file.h"
 #include "experiments/data/random_model.h"
+#include "file_limit.h"
 #include "temp_dir.h"
 
 namespace ballast {
@@ -22,26 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-/// Files may grow to `bytes` and no further, as on a disk that is full then: the write that passes
-/// it is cut short, the next one fails.
-class FileLimit {
- public:
-  explicit FileLimit(std::size_t bytes) {
-    before_ = ::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &old_);
-    const struct rlimit limit = {bytes, old_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &old_);
-    ::signal(SIGXFSZ, before_);
-  }
-
- private:
-  struct rlimit old_ = {};
-  void (*before_)(int) = nullptr;
-};
 
 void save_cache(const fs::path& path) {
   CacheShape shape;

@@ -30,6 +30,17 @@ TEST(Evidence, TheBetterFoundSectionWinsWhereAnswersAreAsLikely) {
   EXPECT_EQ(best_answer(found), 1u);
 }
 
+TEST(Evidence, OthersAreAskedAsLongAsTheyMayBeat) {
+  const std::array first{answer(8, {-0.3f})};
+  EXPECT_TRUE(may_be_beaten(first, 8));
+  EXPECT_TRUE(may_be_beaten(first, 5));   // by a certain answer: 0.5 ln(5/8) = -0.24
+  EXPECT_FALSE(may_be_beaten(first, 4));  // -0.35
+  const std::array second{answer(8, {-0.9f}), answer(6, {0.0f})};
+  EXPECT_FALSE(may_be_beaten(second, 5.9));
+  const std::array unsure{answer(8, {-0.9f})};
+  EXPECT_TRUE(may_be_beaten(unsure, 0.1));  // two may be joined
+}
+
 TEST(Evidence, AnAnswerInOtherWordsThanTheSectionsIsNotSupported) {
   AnswerEvidence made_up = answer(5, {-0.1f});
   made_up.missing = 1;
