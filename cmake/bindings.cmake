@@ -2,7 +2,7 @@
 set(c_sources src/bindings/options.cc src/bindings/c/cache.cc src/bindings/c/codec.cc
   src/bindings/c/status.cc)
 if(BALLAST_ENGINE)
-  list(APPEND c_sources src/bindings/c/model.cc)
+  list(APPEND c_sources src/bindings/c/model.cc src/bindings/c/library.cc)
 endif()
 add_library(ballast_c SHARED ${c_sources})
 set_target_properties(ballast_c PROPERTIES EXPORT_NAME c OUTPUT_NAME ballast
@@ -13,7 +13,7 @@ target_include_directories(ballast_c
   PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
 # The static libraries are inside, so whoever links it needs none of them.
 target_link_libraries(ballast_c PRIVATE
-  $<BUILD_INTERFACE:$<IF:$<BOOL:${BALLAST_ENGINE}>,ballast_engine,ballast_core>>
+  $<BUILD_INTERFACE:$<IF:$<BOOL:${BALLAST_ENGINE}>,ballast_library,ballast_core>>
   $<BUILD_INTERFACE:ballast_warnings> $<BUILD_INTERFACE:fmt::fmt>)
 target_link_options(ballast_c PRIVATE
   -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/src/bindings/c/exports.map)
@@ -36,7 +36,7 @@ if(BALLAST_PYTHON)
   set_target_properties(ballast_python PROPERTIES OUTPUT_NAME _ballast
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/python/ballast)
   target_include_directories(ballast_python PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
-  target_link_libraries(ballast_python PRIVATE ballast_hub ballast_warnings
+  target_link_libraries(ballast_python PRIVATE ballast_hub ballast_library ballast_warnings
     fmt::fmt nlohmann_json::nlohmann_json)
   # It fetches no models, and needs no library for that.
   target_link_options(ballast_python PRIVATE -Wl,--as-needed)

@@ -445,6 +445,31 @@ BALLAST_API ballast_status ballast_context_load(const ballast_model* model, cons
                                                 const ballast_cache_params* params,
                                                 ballast_context** out);
 
+/* ---- Libraries: documents in a folder, read once in sections, asked together --------------- */
+
+/* See docs/running-models.md. A folder's documents are of one model, and any program may add some
+ * meanwhile. */
+typedef struct ballast_library ballast_library;
+
+/* The folder may be missing until documents are added. */
+BALLAST_API ballast_status ballast_library_open(const ballast_model* model, const char* folder,
+                                                ballast_library** out);
+BALLAST_API void ballast_library_free(ballast_library* library);
+/* Takes in files and folders as `ballast library add` does: reads what is new, takes out what is
+ * gone. Sections appear whole or not at all; the same call goes on after an error. */
+BALLAST_API ballast_status ballast_library_add(ballast_library* library, const char* const* paths,
+                                               size_t count);
+/* name: as ballast_library_documents() names it. */
+BALLAST_API ballast_status ballast_library_remove(ballast_library* library, const char* name);
+/* json: an array as in `ballast library list --json`. It is valid until the next call. */
+BALLAST_API ballast_status ballast_library_documents(ballast_library* library, const char** json);
+/* on_text: may be NULL; receives the answer, if the library supports one. json: what `ballast
+ * library ask --json` writes: answer, supported, citations. It is valid until the next call. */
+BALLAST_API ballast_status ballast_library_ask(ballast_library* library, const char* question,
+                                               const ballast_generate_params* params,
+                                               ballast_text_callback on_text, void* user_data,
+                                               const char** json);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

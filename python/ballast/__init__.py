@@ -14,11 +14,12 @@ from ._ballast import Answer, Cache, Codec, Shape, __version__, set_threads, thr
 from .caches import Kept, Segment, attention
 from .errors import ArgumentError, Error, FileError, OutOfMemoryError
 from .experiments import Records, evaluate
+from .libraries import Library, LibraryAnswer
 from .methods import Block, Method, MethodInfo, methods, register_method
 from .models import Context, Model
 
 __all__ = [
-    "Answer", "ArgumentError", "Block", "Cache", "Codec", "Context", "Error", "FileError", "Kept", "Method",
-    "MethodInfo", "Model", "OutOfMemoryError", "Records", "Segment", "Shape",
+    "Answer", "ArgumentError", "Block", "Cache", "Codec", "Context", "Error", "FileError", "Kept",
+    "Library", "LibraryAnswer", "Method", "MethodInfo", "Model", "OutOfMemoryError", "Records", "Segment", "Shape",
     "__version__", "attention", "evaluate", "methods", "register_method", "set_threads", "threads",
 ]

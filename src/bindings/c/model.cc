@@ -7,11 +7,8 @@
 #include "ballast/engine/session.h"
 #include "bindings/c/cache.h"
 #include "bindings/c/guard.h"
+#include "bindings/c/model.h"
 #include "bindings/options.h"
-
-struct ballast_model {
-  std::shared_ptr<const ballast::TextModel> text;
-};
 
 struct ballast_context {
   explicit ballast_context(ballast::Session made)
@@ -168,28 +165,33 @@ ballast_generate_params ballast_generate_default_params(void) {
   return params;
 }
 
+GenerateOptions ballast::c::generate_options(const ballast_generate_params* params) {
+  const ballast_generate_params p =
+      read_struct(params, ballast_generate_default_params(), "params");
+  GenerateOptions options;
+  options.max_tokens = p.max_tokens;
+  options.sampling.temperature = p.temperature;
+  options.sampling.top_k = p.top_k;
+  options.sampling.top_p = p.top_p;
+  options.sampling.min_p = p.min_p;
+  options.sampling.repetition_penalty = p.repetition_penalty;
+  options.sampling.seed = p.seed;
+  options.ignore_end = p.ignore_end;
+  options.text_start = false;
+  require(p.stop != nullptr || p.stop_count == 0, "stop is NULL, but there are {} texts",
+          p.stop_count);
+  for (std::size_t i = 0; i < p.stop_count; ++i) {
+    options.stop.emplace_back(&given(p.stop[i], "stop"));
+  }
+  return options;
+}
+
 ballast_status ballast_context_generate(ballast_context* context,
                                         const ballast_generate_params* params,
                                         ballast_text_callback on_text, void* user_data,
                                         ballast_finish* finish) {
   return guarded([&] {
-    const ballast_generate_params p =
-        read_struct(params, ballast_generate_default_params(), "params");
-    GenerateOptions options;
-    options.max_tokens = p.max_tokens;
-    options.sampling.temperature = p.temperature;
-    options.sampling.top_k = p.top_k;
-    options.sampling.top_p = p.top_p;
-    options.sampling.min_p = p.min_p;
-    options.sampling.repetition_penalty = p.repetition_penalty;
-    options.sampling.seed = p.seed;
-    options.ignore_end = p.ignore_end;
-    options.text_start = false;
-    require(p.stop != nullptr || p.stop_count == 0, "stop is NULL, but there are {} texts",
-            p.stop_count);
-    for (std::size_t i = 0; i < p.stop_count; ++i) {
-      options.stop.emplace_back(&given(p.stop[i], "stop"));
-    }
+    const GenerateOptions options = generate_options(params);
     Session& session = given(context, "context").session;
     session.read({});
     if (session.tokens() > 0 && !session.prompt_finished()) finish_prompt(session);

@@ -13,7 +13,8 @@
 
 namespace ballast {
 class Model;
-}
+struct TextModel;
+}  // namespace ballast
 
 namespace ballast::python {
 
@@ -21,6 +22,7 @@ namespace py = pybind11;
 
 void add_cache(py::module_& m);
 void add_codec(py::module_& m);
+void add_library(py::module_& m);
 void add_methods(py::module_& m);
 void add_model(py::module_& m);
 void add_evaluate(py::module_& m);  ///< of lab/, where it is built
@@ -61,6 +63,8 @@ struct CacheKeywords {
   CacheOptions parse(const Model* model = nullptr) const;
 };
 
+/// Of a _Model.
+std::shared_ptr<const TextModel> text_model(const py::object& model);
 /// Keys of a dict, by part, and their total.
 py::dict bytes_dict(const CacheBytes& bytes);
 /// Three arrays: positions, weights, normaliser weights.

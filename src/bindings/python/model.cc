@@ -117,6 +117,8 @@ GenerateOptions generate_options(std::size_t max_tokens, float temperature, std:
 
 }  // namespace
 
+TextModelPointer text_model(const py::object& model) { return model.cast<const PyModel&>().text; }
+
 void add_model(py::module_& m) {
   using py::literals::operator""_a;
   py::class_<PyModel>(m, "_Model")

@@ -28,6 +28,7 @@ PYBIND11_MODULE(_ballast, m) {
   ballast::python::add_codec(m);
   ballast::python::add_methods(m);
   ballast::python::add_model(m);
+  ballast::python::add_library(m);
 #ifdef BALLAST_LAB
   ballast::python::add_evaluate(m);
 #endif
