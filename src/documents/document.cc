@@ -258,10 +258,14 @@ bool is_office_name(const std::string& name) {
 
 bool keeps_lines(const std::string& name) { return !is_page_name(name) && !is_office_name(name); }
 
-std::string picture_of_page(std::string_view pdf, std::size_t page, const std::string& path) {
+std::string picture_of_page(std::string_view pdf, std::size_t page, const std::string& path,
+                            bool png) {
   const std::string number = std::to_string(page);
-  std::optional<std::string> picture = of_poppler(
-      {"pdftoppm", "-q", "-scale-to", "1792", "-f", number, "-l", number, "-"}, pdf, path);
+  std::vector<std::string> words = {"pdftoppm", "-q",   "-scale-to", "1792",
+                                    "-f",       number, "-l",        number};
+  if (png) words.push_back("-png");
+  words.push_back("-");
+  std::optional<std::string> picture = of_poppler(std::move(words), pdf, path);
   if (!picture && page == 1) damaged(path, "pdftoppm");
   return picture.value_or("");
 }

@@ -36,9 +36,10 @@ std::vector<DocumentPart> read_document(std::string bytes, const std::string& na
 std::string_view pdf_in(std::string_view bytes, const std::string& name = "",
                         std::string_view media_type = {});
 
-/// A page of a PDF as a picture, in the format PPM, with a long side of 1,792 pixels; `page` counts
-/// from 1. Empty if there is no such page. Throws Error as read_document() does.
-std::string picture_of_page(std::string_view pdf, std::size_t page, const std::string& path);
+/// A page of a PDF as a picture, in the format PPM or PNG, with a long side of 1,792 pixels; `page`
+/// counts from 1. Empty if there is no such page. Throws Error as read_document() does.
+std::string picture_of_page(std::string_view pdf, std::size_t page, const std::string& path,
+                            bool png = false);
 
 /// Whether a file of this name is one of an office program that is read: .docx, .odt.
 bool is_office_name(const std::string& name);

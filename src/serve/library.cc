@@ -5,6 +5,9 @@
 #include "ballast/engine/context_file.h"
 #include "ballast/engine/packing.h"
 #include "base/fail.h"
+#include "base/read_file.h"
+#include "documents/document.h"
+#include "library/library_json.h"
 
 namespace ballast::serve {
 namespace {
@@ -46,7 +49,7 @@ void ServedLibrary::lend(const std::string& id) {
     ContextInfo info;
     info.id = id;
     info.name = document->name;
-    info.before = form_of(text).before;
+    info.before = section_form(tokenizer_, text).before;
     return contexts_.lend(std::move(info), library_.cache_of(*section));
   }
 }
@@ -69,17 +72,10 @@ std::vector<Candidate> ServedLibrary::find(std::string_view question, std::size_
 }
 
 Json ServedLibrary::about(const LibraryDocument& document) const {
-  const auto read = std::ranges::count_if(
-      document.sections, [&](const LibrarySection& one) { return library_.is_read(one); });
-  return {{"id", document.id()},
-          {"object", "document"},
-          {"name", document.name},
-          {"tokens", document.tokens()},
-          {"sections", document.sections.size()},
-          {"sections_read", read},
-          {"bytes", library_.bytes(document)},
-          {"text_bytes", document.text.size()},
-          {"added", document.added}};
+  Json out = to_json(document, library_);
+  out.erase("files");  // paths of this machine
+  out["object"] = "document";
+  return out;
 }
 
 Json ServedLibrary::list() {
@@ -98,10 +94,17 @@ Json ServedLibrary::document(const std::string& id) {
   return nullptr;
 }
 
-QuestionForm ServedLibrary::form_of(const std::string& text) const {
-  return tokenizer_.vocabulary().chat_template.empty()
-             ? QuestionForm::raw(text)
-             : QuestionForm::from_template(tokenizer_, "", text);
+std::string ServedLibrary::page(const std::string& id, std::size_t page) {
+  for (const auto& document : library_.content()->documents) {
+    if (document->id() != id) continue;
+    for (const LibrarySource& source : document->sources) {
+      if (changed_at(source.path) != source.changed) continue;
+      const std::string bytes = read_file(source.path, {.pipes = false});
+      const std::string_view pdf = pdf_in(bytes, source.name);
+      if (!pdf.empty()) return picture_of_page(pdf, page, source.name, true);
+    }
+  }
+  return "";
 }
 
 std::shared_ptr<const LibraryDocument> ServedLibrary::add(std::string name, std::string text) {
@@ -118,7 +121,7 @@ std::shared_ptr<const LibraryDocument> ServedLibrary::add(std::string name, std:
 }
 
 Job ServedLibrary::reading(const LibraryDocument& document, const LibrarySection& section) const {
-  const QuestionForm form = form_of(document.read_text(section));
+  const QuestionForm form = section_form(tokenizer_, document.read_text(section));
   Job out;
   out.prompt = form.begin(tokenizer_);
   out.compress_at = out.prompt.size();
@@ -129,7 +132,7 @@ Job ServedLibrary::reading(const LibraryDocument& document, const LibrarySection
 }
 
 void ServedLibrary::keep(const LibrarySection& section, const Job& job, const Cache& cache) const {
-  const std::string form = form_of("").to_text();
+  const std::string form = section_form(tokenizer_, "").to_text();
   const std::filesystem::path file = library_.cache_of(section);
   if (storage_.pack == "off") return save_context(file, model_, cache, form, job.prompt);
   save_packed_context(file, model_, cache, pack_preset(model_, storage_.pack), form, job.prompt);

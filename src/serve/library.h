@@ -50,6 +50,8 @@ class ServedLibrary {
   Json list();
   /// The same of one, with its text; null: there is none of this id.
   Json document(const std::string& id);
+  /// A page of a document whose file is a PDF and as it was, as PNG; empty where it is not.
+  std::string page(const std::string& id, std::size_t page);
   /// Takes in a text. Its sections are read by the jobs of reading(), whose caches keep() saves.
   /// Throws Error if it cannot be written.
   std::shared_ptr<const LibraryDocument> add(std::string name, std::string text);
@@ -64,7 +66,6 @@ class ServedLibrary {
   /// Lends the context of this id, if it is that of a section. Throws Error if its file is damaged
   /// or of another model.
   void lend(const std::string& id);
-  QuestionForm form_of(const std::string& text) const;
 
   Library library_;
   const Tokenizer& tokenizer_;

@@ -920,6 +920,13 @@ void Server::Impl::set_up() {
     call.reply(document);
   });
 
+  get("/v1/library/*/pages/*", [this](Call& call) {
+    const std::size_t page = std::strtoul(call.parts[1].c_str(), nullptr, 10);
+    std::string picture = library ? library->page(call.parts[0], page) : "";
+    if (picture.empty()) throw no_document(call.parts[0] + " with a page " + call.parts[1]);
+    call.response.set_content(std::move(picture), "image/png");
+  });
+
   post("/v1/contexts", [this](Call& call) { make_context(call); });
   get("/v1/contexts", [this](Call& call) {
     Json list = Json::array();

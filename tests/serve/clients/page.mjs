@@ -21,7 +21,22 @@ const file = join(folder, 'records.txt');
 writeFileSync(file, records(60));
 const server = await serve(program, model);
 const library = join(folder, 'library');
-execFileSync(program, ['library', 'add', '-m', model, '--library', library, '-q', file]);
+// A PDF of one page.
+const scan = join(folder, 'scan.pdf');
+const words = 'BT /F 12 Tf 60 700 Td (line 99: the number of record 99 is 5150.) Tj ET';
+writeFileSync(scan, `%PDF-1.4
+1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj
+2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj
+3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]/Contents 4 0 R/Resources<</Font<</F<</Type/Font/Subtype/Type1` +
+`/BaseFont/Helvetica>>>>>>>>endobj
+4 0 obj<</Length ${words.length}>>stream
+${words}
+endstream endobj
+trailer<</Root 1 0 R>>
+%%EOF
+`);
+const draws = existsSync('/usr/bin/pdftoppm');
+execFileSync(program, ['library', 'add', '-m', model, '--library', library, '-q', file, ...draws ? [scan] : []]);
 const with_library = await serve(program, model, '--library', library);
 const browser = await chromium.launch({executablePath: browser_path, args: ['--no-sandbox']});
 try {
@@ -152,7 +167,7 @@ try {
   check('searched', await page.locator('#documents li').count() === 0, null);
   await page.fill('#find', 'REC');
   check('found', await page.locator('#documents li').count() === 1, null);
-  await page.selectOption('#sides select', 'library');
+  check('the library is asked where there is one', await page.inputValue('#sides select') === 'library', null);
   await page.fill('#question', 'What is the number of record 42?');
   await page.click('#send');
   await page.waitForSelector('.cites button');
@@ -162,10 +177,22 @@ try {
   await page.waitForSelector('#page mark');
   check('opened at the sentence', (await page.textContent('#page mark')).startsWith('line 42: '),
         await page.textContent('#page mark'));
+  if (draws) {
+    await page.click('#clear');
+    await page.fill('#question', 'What is the number of record 99?');
+    await page.click('#send');
+    await page.waitForSelector('.cites button');
+    await page.click('.cites button');
+    await page.waitForFunction(() => document.getElementById('picture').naturalHeight > 1000);
+    check('a PDF is shown at its page', /^Page 1 of scan.pdf$/.test(await page.getAttribute('#picture', 'alt')), null);
+    await page.screenshot({path: join(folder, 'library.png'), fullPage: true});
+  }
+  await page.fill('#find', '');
   const note = join(folder, 'note.txt');
   writeFileSync(note, 'The mill was sold.');
+  const count = await page.locator('#documents li').count();
   await page.setInputFiles('#file', note);
-  await page.waitForFunction(() => document.querySelectorAll('#documents li').length === 2, null, {timeout: 120000});
+  await page.waitForFunction(n => document.querySelectorAll('#documents li').length === n, count + 1, {timeout: 120000});
 } finally {
   await browser.close();
   server.stop();
