@@ -66,7 +66,7 @@ copy_licences() {
   local from=$1 to=$2 name package
   for name in $(cd "$from" && ls); do
     dpkg -S "*/$name" 2>/dev/null | sed 's/:.*//' | head -n 1
-  done | sort -u | cat - <(printf '%s\n' libcli11-dev nlohmann-json3-dev librandom123-dev) |
+  done | sort -u | cat - <(printf '%s\n' libcli11-dev nlohmann-json3-dev) |
     while read -r package; do
       install -Dm 644 "/usr/share/doc/$package/copyright" "$to/$package"
     done

@@ -15,8 +15,10 @@ target_include_directories(ballast_c
 target_link_libraries(ballast_c PRIVATE
   $<BUILD_INTERFACE:$<IF:$<BOOL:${BALLAST_ENGINE}>,ballast_library,ballast_core>>
   $<BUILD_INTERFACE:ballast_warnings> $<BUILD_INTERFACE:fmt::fmt>)
-target_link_options(ballast_c PRIVATE
-  -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/src/bindings/c/exports.map)
+if(NOT APPLE)  # whose linker has neither option
+  target_link_options(ballast_c PRIVATE
+    -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/src/bindings/c/exports.map)
+endif()
 add_library(ballast::c ALIAS ballast_c)
 
 # The Python package. Its files are linked beside the module: build/python is ready to import from.
@@ -39,7 +41,7 @@ if(BALLAST_PYTHON)
   target_link_libraries(ballast_python PRIVATE ballast_hub ballast_library ballast_warnings
     fmt::fmt nlohmann_json::nlohmann_json)
   # It fetches no models, and needs no library for that.
-  target_link_options(ballast_python PRIVATE -Wl,--as-needed)
+  target_link_options(ballast_python PRIVATE $<$<NOT:$<PLATFORM_ID:Darwin>>:-Wl,--as-needed>)
   target_compile_options(ballast_python PRIVATE $<$<CONFIG:Release>:-O1>)
   file(GLOB package_files CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/python/ballast
     ${CMAKE_CURRENT_SOURCE_DIR}/python/ballast/*.py ${CMAKE_CURRENT_SOURCE_DIR}/python/ballast/*.pyi

@@ -1,11 +1,11 @@
 #include "base/large_pages.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <new>
+
+#include "base/os/memory.h"
 
 // AddressSanitizer reports accesses beyond an array and to freed ones, as with malloc. GCC defines
 // a macro, Clang answers a question.
@@ -44,25 +44,17 @@ std::byte* down(std::byte* p, std::size_t unit) {
 // Maps `bytes` from the start of a large page, or returns null.
 std::byte* map_aligned(std::size_t bytes) {
   const std::size_t mapped = bytes + kLargePage;
-  void* p = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return nullptr;
-  auto* begin = static_cast<std::byte*>(p);
+  std::byte* begin = map_memory(mapped);
+  if (begin == nullptr) return nullptr;
   std::byte* region = up(begin, kLargePage);
-  if (region != begin) ::munmap(begin, static_cast<std::size_t>(region - begin));
+  if (region != begin) unmap(begin, static_cast<std::size_t>(region - begin));
   std::byte* end = region + bytes;
-  if (end != begin + mapped) ::munmap(end, static_cast<std::size_t>(begin + mapped - end));
+  if (end != begin + mapped) unmap(end, static_cast<std::size_t>(begin + mapped - end));
   prefer_large_pages(region, bytes);
   return region;
 }
 
 }  // namespace
-
-void prefer_large_pages([[maybe_unused]] void* begin, [[maybe_unused]] std::size_t bytes) {
-#if defined(MADV_HUGEPAGE)
-  static_cast<void>(::madvise(begin, bytes, MADV_HUGEPAGE));
-#endif
-}
 
 LargePages& LargePages::shared() {
   static LargePages& pages = *new LargePages;  // arrays may outlive all static objects
@@ -72,7 +64,7 @@ LargePages& LargePages::shared() {
 LargePages::~LargePages() {
   for (auto& [begin, bytes] : regions_) {
     ASAN_UNPOISON_MEMORY_REGION(begin, bytes);
-    ::munmap(begin, bytes);
+    unmap(begin, bytes);
   }
 }
 
@@ -96,7 +88,7 @@ void LargePages::map_more(std::size_t bytes) {
     ranges_.emplace(region, Range{size, false});
   } catch (...) {
     regions_.erase(region);
-    ::munmap(region, size);
+    unmap(region, size);
     throw;
   }
   ASAN_POISON_MEMORY_REGION(region, size);
@@ -154,7 +146,7 @@ void LargePages::free(void* array) noexcept {
   if (const auto region = regions_.find(begin);
       region != regions_.end() && region->second == range->second.bytes) {
     ASAN_UNPOISON_MEMORY_REGION(begin, range->second.bytes);
-    ::munmap(begin, region->second);
+    unmap(begin, region->second);
     regions_.erase(region);
     ranges_.erase(range);
     return;
@@ -162,7 +154,7 @@ void LargePages::free(void* array) noexcept {
   // The pages that became unused.
   begin = std::max(up(begin, kLargePage), down(first, kLargePage));
   end = std::min(down(end, kLargePage), up(last, kLargePage));
-  if (begin < end) ::madvise(begin, static_cast<std::size_t>(end - begin), MADV_DONTNEED);
+  if (begin < end) give_back(begin, static_cast<std::size_t>(end - begin));
 }
 
 }  // namespace ballast

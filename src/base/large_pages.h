@@ -11,10 +11,6 @@ namespace ballast {
 /// In bytes: that of x86-64 and of most other processors with small pages of 4 KiB.
 inline constexpr std::size_t kLargePage = std::size_t{2} << 20;
 
-/// Requests large pages for `bytes` from `begin`, which must be the start of a page. Nothing
-/// changes on a system that has none.
-void prefer_large_pages(void* begin, std::size_t bytes);
-
 /// Arrays that share large pages: a small array alone fills none, a large one wastes half a page on
 /// average. The system provides a page when an array is first written there, and gets it back when
 /// no array lies in it any more. Thread-safe.

@@ -1,7 +1,6 @@
 #include "base/output_file.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,7 +13,7 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "base/file_calls.h"
+#include "base/os/files.h"
 #include "base/partial_files.h"
 
 namespace ballast {
@@ -26,7 +25,7 @@ namespace fs = std::filesystem;
 void sync_folder(const fs::path& folder) noexcept {
   int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;  // the folder is writable but not readable; the file is complete
-  file_calls().fsync(fd);
+  file_calls().sync(fd);
   ::close(fd);
 }
 
@@ -39,7 +38,7 @@ fs::path folder_of(const fs::path& path) {
 fs::path partial_of(const fs::path& path) {
   constexpr std::size_t kLongestName = 255;
   std::uint64_t number = 0;
-  if (::getrandom(&number, sizeof(number), 0) != sizeof(number)) {
+  if (!random_number(number)) {
     static std::atomic<std::uint32_t> count;
     number = static_cast<std::uint64_t>(::getpid()) << 32 | ++count;
   }
@@ -65,11 +64,6 @@ int take_after(int file, const struct stat& old) {
 }
 
 }  // namespace
-
-FileCalls& file_calls() {
-  static FileCalls calls = {::fsync, ::rename};
-  return calls;
-}
 
 OutputFile::OutputFile(const fs::path& path) : path_(path) {
   require(!path.empty(), "cannot write: the path is empty");
@@ -153,7 +147,7 @@ void OutputFile::commit() {
   const fs::path folder = folder_of(path_);  // nothing is allocated once the file is renamed
   if (std::fflush(file_) != 0) fail_to("cannot write", errno);
   // Devices and pipes cannot be synced (EINVAL, EROFS).
-  if (file_calls().fsync(::fileno(file_)) != 0 && !partial_.empty()) fail_to("cannot write", errno);
+  if (file_calls().sync(::fileno(file_)) != 0 && !partial_.empty()) fail_to("cannot write", errno);
   if (std::fclose(std::exchange(file_, nullptr)) != 0) fail_to("cannot write", errno);
   if (partial_.empty()) return;
   if (file_calls().rename(partial_.c_str(), path_.c_str()) != 0) fail_to("cannot create", errno);

@@ -2,15 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 
 #include "base/fail.h"
+#include "base/os/files.h"
 
 namespace ballast {
 namespace {
@@ -44,17 +43,17 @@ std::string read_file(const std::filesystem::path& path, const Readable& what) {
             "{}: too large; at most {} bytes are read here", path.string(), what.most);
   };
   if (S_ISREG(status.st_mode)) expect_at_most(static_cast<std::uint64_t>(status.st_size));
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) fail_to_open(path, errno);
-  const auto close = [](const int* open) { ::close(*open); };
-  const std::unique_ptr<const int, decltype(close)> closed(&file, close);
-  const bool nothing = S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number() < 0) fail_to_open(path, errno);
+  struct stat null = {};
+  const bool nothing =
+      S_ISCHR(status.st_mode) && ::stat("/dev/null", &null) == 0 && status.st_rdev == null.st_rdev;
   const bool device = S_ISBLK(status.st_mode) || S_ISCHR(status.st_mode);
-  refuse_unless(!device || nothing || ::isatty(file) == 1, "a device; name a file");
+  refuse_unless(!device || nothing || ::isatty(file.number()) == 1, "a device; name a file");
   std::string content;
   char part[1 << 16];
   while (true) {
-    const ssize_t count = ::read(file, part, sizeof(part));
+    const ssize_t count = ::read(file.number(), part, sizeof(part));
     if (count < 0 && errno == EINTR) continue;
     require(count >= 0, ErrorCode::io, "{}: cannot read: {}", path.string(), std::strerror(errno));
     if (count == 0) return content;

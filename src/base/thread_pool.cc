@@ -1,8 +1,5 @@
 #include "base/thread_pool.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #include <array>
 #include <chrono>
 #include <mutex>
@@ -11,22 +8,16 @@
 #include <thread>
 #include <vector>
 
+#include "base/os/process.h"
+
 namespace ballast {
 namespace {
 
 constexpr std::size_t kMostThreads = 1024;
 
-std::size_t cores() {
-  cpu_set_t mine;
-  if (::sched_getaffinity(0, sizeof mine, &mine) == 0) {
-    return static_cast<std::size_t>(std::max(CPU_COUNT(&mine), 1));
-  }
-  return std::max(std::thread::hardware_concurrency(), 1u);
-}
-
 /// One for each core if `count` is below 1.
 std::size_t threads_of(int count) {
-  return std::min(count < 1 ? cores() : static_cast<std::size_t>(count), kMostThreads);
+  return std::min(count < 1 ? usable_cores() : static_cast<std::size_t>(count), kMostThreads);
 }
 
 void relax() {
@@ -54,15 +45,6 @@ bool spin(Done&& done) {
 thread_local bool in_loop = false;
 thread_local ThreadPool* current_pool = nullptr;
 
-/// Forks that led to this process. A child has none of the threads of pools made before.
-std::atomic<unsigned> forks = 0;
-
-unsigned count_forks() {
-  static const int registered = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  static_cast<void>(registered);
-  return forks;
-}
-
 }  // namespace
 
 /// The workers, and the loops that they join.
@@ -77,12 +59,12 @@ class ThreadPool::Loops {
  public:
   /// set_threads() may allow up to `most` threads later.
   Loops(std::size_t threads, std::size_t most)
-      : limit_(threads), workers_(std::make_unique<Worker[]>(most)), forks_(count_forks()) {}
+      : limit_(threads), workers_(std::make_unique<Worker[]>(most)), forks_at_start_(forks_) {}
   ~Loops();
 
   std::size_t threads() const { return limit_.load(std::memory_order_relaxed); }
   void set_threads(std::size_t count) { limit_ = count; }
-  bool forked() const { return forks.load(std::memory_order_relaxed) != forks_; }
+  bool forked() const { return forks_.load(std::memory_order_relaxed) != forks_at_start_; }
   /// Returns false if all loops are taken.
   bool run(std::size_t count, LoopBody body, void* context, std::size_t threads);
 
@@ -132,7 +114,8 @@ class ThreadPool::Loops {
   std::atomic<std::size_t> started_ = 0;  ///< workers
   std::atomic<bool> ending_ = false;
   const std::unique_ptr<Worker[]> workers_;
-  const unsigned forks_;
+  const std::atomic<unsigned>& forks_ = forks();
+  const unsigned forks_at_start_;
   std::mutex starting_;
   std::vector<std::thread> threads_;  ///< of the workers; behind starting_
 };

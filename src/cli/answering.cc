@@ -1,12 +1,11 @@
 #include "cli/answering.h"
 
-#include <sys/ioctl.h>
 #include <unicode/utf8.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <set>
 
+#include "base/os/files.h"
 #include "cli/command.h"
 #include "report/table.h"
 
@@ -105,9 +104,8 @@ namespace {
 
 /// Columns of the terminal that standard output is; 0: none that is known.
 std::size_t output_columns() {
-  struct winsize size = {};
-  const bool known = ::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
-  return known && size.ws_col >= 20 ? size.ws_col : 0;
+  const std::size_t columns = terminal_columns();
+  return columns >= 20 ? columns : 0;
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 // ballast chat: a conversation. The cache keeps earlier turns; each turn reads only its new tokens.
 #include <fmt/format.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -12,8 +10,9 @@
 
 #include "base/fail.h"
 #include "base/nearest.h"
+#include "base/os/memory.h"
+#include "base/os/process.h"
 #include "base/partial_files.h"
-#include "base/peak_memory.h"
 #include "base/read_file.h"
 #include "cli/answering.h"
 #include "cli/command.h"
@@ -52,18 +51,11 @@ class Interruptible {
  public:
   Interruptible() {
     asked = false;
-    ::sigaction(SIGINT, nullptr, &before_);
-    if (before_.sa_handler == SIG_IGN) return;  // the parent process ignores it
-    struct sigaction action = {};
-    action.sa_handler = [](int signal) {
-      if (!asked.exchange(true)) return;
-      ::sigaction(signal, &before_, nullptr);
-      ::raise(signal);
-    };
-    action.sa_flags = SA_RESTART;
-    ::sigaction(SIGINT, &action, nullptr);
+    handler_.emplace(SIGINT, [](int) {
+      if (asked.exchange(true)) handler_->pass_on();
+    });
   }
-  ~Interruptible() { ::sigaction(SIGINT, &before_, nullptr); }
+  ~Interruptible() { handler_.reset(); }
   Interruptible(const Interruptible&) = delete;
   Interruptible& operator=(const Interruptible&) = delete;
 
@@ -71,7 +63,7 @@ class Interruptible {
   static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler uses it");
 
  private:
-  static inline struct sigaction before_ = {};
+  static inline std::optional<SignalHandler> handler_;
 };
 
 /// The text of --tools.

@@ -1,7 +1,5 @@
 #include "cli/command.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -10,6 +8,7 @@
 #include "ballast/error.h"
 #include "ballast/storage.h"
 #include "base/fail.h"
+#include "base/os/files.h"
 #include "formats/utf8_text.h"
 #include "report/json_rows.h"
 #include "report/shell_line.h"
@@ -39,7 +38,7 @@ void set_command_line(std::span<const std::string> words) {
 
 void print(std::string_view text) {
   // A file gets the bytes as they are; a terminal obeys some of them.
-  static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  static const bool terminal = is_terminal(Stream::out);
   const std::string shown = terminal ? terminal_text(text) : std::string();
   if (terminal) text = shown;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) output_failed();

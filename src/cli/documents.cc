@@ -1,15 +1,13 @@
 #include "cli/documents.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <vector>
 
 #include "base/fail.h"
+#include "base/os/files.h"
 #include "base/read_file.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
@@ -101,13 +99,10 @@ std::vector<Documents> read_each(const std::string& path, bool quiet) {
 }
 
 std::string piped_text(bool quiet) {
-  struct stat status {};
-  if (::fstat(STDIN_FILENO, &status) != 0) return "";
-  const bool pipe = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
-  if (!pipe && !S_ISREG(status.st_mode)) return "";
+  const Input kind = standard_input();
+  if (kind == Input::other) return "";
   constexpr int kPatience = 2000;  // milliseconds
-  pollfd in{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-  if (pipe && !quiet && ::poll(&in, 1, kPatience) == 0) {
+  if (kind == Input::pipe && !quiet && !input_comes(kPatience)) {
     tell("note: waiting for a context on standard input; </dev/null says that there is none");
   }
   const std::vector<DocumentPart> parts = read_one("-", "", quiet);

@@ -1,7 +1,6 @@
 // ballast generate: answers to a file of prompts.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <thread>
 
 #include "base/fail.h"
+#include "base/os/files.h"
 #include "base/read_file.h"
 #include "base/stopwatch.h"
 #include "cli/command.h"
@@ -107,7 +107,7 @@ class Answers {
     struct stat status {};
     require(::fstat(file_, &status) == 0 && S_ISREG(status.st_mode), ErrorCode::io,
             "{}: a pipe or a device; name a file, which an interrupted run can go on with", path);
-    require(::flock(file_, LOCK_EX | LOCK_NB) == 0, ErrorCode::io,
+    require(lock_file(file_, Lock::alone_or_not), ErrorCode::io,
             "{}: another ballast generate writes to this file", path);
     const std::string text = read_file(path, {.most = std::size_t{16} << 30});
     std::size_t begin = 0;
@@ -139,14 +139,9 @@ class Answers {
 
   std::size_t done() const { return done_; }
   void add(const std::string& line) {
-    for (std::string_view rest = line; !rest.empty();) {
-      const ssize_t wrote = ::write(file_, rest.data(), rest.size());
-      if (wrote < 0 && errno == EINTR) continue;
-      require(wrote > 0, ErrorCode::io,
-              "{}: {}; the answers before are whole, the same command goes on", path_,
-              std::strerror(errno));
-      rest.remove_prefix(static_cast<std::size_t>(wrote));
-    }
+    require(write_all(file_, line), ErrorCode::io,
+            "{}: {}; the answers before are whole, the same command goes on", path_,
+            std::strerror(errno));
     ++done_;
   }
 

@@ -1,7 +1,5 @@
 #include "cli/lab.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -9,6 +7,7 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "base/os/process.h"
 
 namespace ballast::cli {
 namespace {
@@ -56,13 +55,9 @@ void hand_over_to_lab(std::vector<std::string>& words) {
 void start_lab(std::span<const std::string> words, std::string_view what) {
   std::vector<std::string> all = {kProgram};
   all.insert(all.end(), words.begin(), words.end());
-  std::vector<char*> argv;
-  for (std::string& word : all) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  std::error_code unknown;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", unknown).parent_path();
-  if (!folder.empty()) ::execv((folder / kProgram).c_str(), argv.data());
-  if (errno == ENOENT || folder.empty()) ::execvp(kProgram, argv.data());
+  const fs::path folder = program_folder();
+  if (!folder.empty()) become_program(folder / kProgram, all);
+  if (errno == ENOENT || folder.empty()) become_program(kProgram, all);
   if (errno == ENOENT) {
     fail(ErrorCode::io,
          "{} needs the program {}, which is neither in {} nor on PATH; the tarball and the Debian "

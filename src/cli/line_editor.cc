@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 #include <histedit.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,9 +12,12 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "base/os/files.h"
+#include "base/os/process.h"
 #include "cli/command.h"
 #include "formats/utf8_text.h"
 #include "report/units.h"
+#include "text/tokenizer/utf8.h"
 
 namespace ballast::cli {
 namespace {
@@ -32,33 +33,11 @@ void control(std::string_view sequence) {
 }
 constexpr std::size_t kLongPaste = 200;  ///< characters
 
-void append_utf8(std::string& out, wchar_t c) {
-  const auto code = static_cast<std::uint32_t>(c);
-  const auto tail = [&](int shift) { out += static_cast<char>(0x80 | (code >> shift & 0x3F)); };
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-  } else if (code < 0x800) {
-    out += static_cast<char>(0xC0 | code >> 6);
-    tail(0);
-  } else if (code < 0x10000) {
-    out += static_cast<char>(0xE0 | code >> 12);
-    tail(6);
-    tail(0);
-  } else {
-    out += static_cast<char>(0xF0 | code >> 18);
-    tail(12);
-    tail(6);
-    tail(0);
-  }
-}
-
 /// Ctrl-C while a line is typed: libedit has given the terminal its state back.
-struct sigaction before_typing;
-extern "C" void on_typing_interrupted(int signal) {
-  [[maybe_unused]] auto written =
-      ::write(STDOUT_FILENO, kNotBracketed.data(), kNotBracketed.size());
-  ::sigaction(signal, &before_typing, nullptr);
-  ::raise(signal);
+std::optional<SignalHandler> typing;
+void on_typing_interrupted(int) {
+  write_now(Stream::out, kNotBracketed);
+  typing->pass_on();
 }
 
 }  // namespace
@@ -91,7 +70,7 @@ unsigned char LineEditor::State::interrupt(EditLine* el, int /*first*/) {
   const LineInfo* line = ::el_line(el);
   if (line->lastchar == line->buffer) {
     ::el_set(el, EL_PREP_TERM, 0);
-    ::raise(SIGINT);
+    std::raise(SIGINT);
     return CC_EOF;  // where the parent process ignores it
   }
   control("^C\n");
@@ -102,7 +81,7 @@ unsigned char LineEditor::State::interrupt(EditLine* el, int /*first*/) {
 unsigned char LineEditor::State::suspend(EditLine* /*el*/, int /*first*/) {
   control(kNotBracketed);  // the shell knows nothing of it
   flush_output();
-  ::raise(SIGTSTP);
+  std::raise(SIGTSTP);
   control(kBracketed);
   flush_output();
   return CC_REDISPLAY;
@@ -113,7 +92,7 @@ unsigned char LineEditor::State::paste(EditLine* el, int /*first*/) {
   while (!text.ends_with(kPasteEnds)) {
     wchar_t c = 0;
     if (::el_wgetc(el, &c) != 1) return CC_EOF;
-    append_utf8(text, c == L'\r' ? L'\n' : c);
+    append_utf8(text, c == L'\r' ? U'\n' : static_cast<char32_t>(c));
   }
   text.resize(text.size() - kPasteEnds.size());
   const auto lines = static_cast<std::size_t>(std::ranges::count(text, '\n')) + 1;
@@ -131,7 +110,7 @@ unsigned char LineEditor::State::paste(EditLine* el, int /*first*/) {
 }
 
 LineEditor::LineEditor() {
-  if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0) return;
+  if (!is_terminal(Stream::in) || !is_terminal(Stream::out)) return;
   // libedit decodes what is typed by the locale; texts are UTF-8.
   std::setlocale(LC_CTYPE, "");
   if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
@@ -191,16 +170,14 @@ std::optional<std::string> LineEditor::read(const char* prompt) {
   ::el_set(s.el, EL_PREP_TERM, 1);
   control(kBracketed);
   flush_output();
-  struct sigaction action = {};
-  action.sa_handler = on_typing_interrupted;
-  ::sigaction(SIGINT, &action, &before_typing);
+  typing.emplace(SIGINT, on_typing_interrupted);
   int count = 0;
   const char* typed = nullptr;
   do {
     s.cleared = false;
     typed = ::el_gets(s.el, &count);
   } while (s.cleared);
-  ::sigaction(SIGINT, &before_typing, nullptr);
+  typing.reset();
   control(kNotBracketed);
   flush_output();
   if (typed == nullptr || count <= 0) return std::nullopt;

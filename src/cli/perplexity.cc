@@ -5,13 +5,12 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "base/peak_memory.h"
+#include "base/os/memory.h"
 #include "base/running_mean.h"
 #include "cache/byte_budget.h"
 #include "cache/mean_entries.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
-#include "cli/program_memory.h"
 #include "cli/run_report.h"
 #include "report/progress.h"
 #include "report/table.h"

@@ -2,7 +2,6 @@
 // text.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,7 +12,8 @@
 #include "ballast/engine/lookup.h"
 #include "ballast/joined.h"
 #include "base/fail.h"
-#include "base/peak_memory.h"
+#include "base/os/files.h"
+#include "base/os/memory.h"
 #include "cli/answering.h"
 #include "cli/command.h"
 #include "cli/documents.h"
@@ -22,7 +22,6 @@
 #include "cli/model_options.h"
 #include "cli/mpi_ranks.h"
 #include "cli/pictures.h"
-#include "cli/program_memory.h"
 #include "cli/run_report.h"
 #include "model/layer_share.h"
 #include "model/ranks.h"
@@ -73,7 +72,7 @@ std::vector<std::string> questions_of(const Options& o) {
     }
   }
   if (all.empty() && o.save_cache.empty()) {
-    require(::isatty(STDIN_FILENO) == 0,
+    require(!is_terminal(Stream::in),
             "nothing to run: give a prompt, --prompt-file, --question or standard input");
     all.push_back(read_text("-", o.quiet));
   }
@@ -526,7 +525,7 @@ void run(Options& o) {
           "--cite needs a text to cite: give --context");
   Runner runner(o, std::move(questions), std::move(context), ranks);
   const RunReport report = runner.run();
-  if (!o.stats && !o.quiet && o.json.text() && ::isatty(STDERR_FILENO) == 1) {
+  if (!o.stats && !o.quiet && o.json.text() && is_terminal(Stream::error)) {
     flush_output();
     tell(to_line(report));
     if (runner.could_calibrate()) {

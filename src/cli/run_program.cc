@@ -1,11 +1,7 @@
 #include "cli/run_program.h"
 
-#include <malloc.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <new>
@@ -16,6 +12,9 @@
 #include "ballast/threads.h"
 #include "ballast/version.h"
 #include "base/mapped_file.h"
+#include "base/os/files.h"
+#include "base/os/memory.h"
+#include "base/os/process.h"
 #include "base/partial_files.h"
 #include "cli/command.h"
 #include "cli/help.h"
@@ -33,54 +32,38 @@ constexpr int kWrongUsage = 2;
 constexpr const char* kGoesOn = " has what was found; the same command goes on from there";
 
 /// Removes partial files and names what stays. Async-signal-safe.
-extern "C" void on_signal(int signal) {
+void on_signal(int signal) {
   remove_partial_files();
-  if (::isatty(STDERR_FILENO) == 1) {
+  if (is_terminal(Stream::error)) {
     // Removes a progress line, but keeps an unfinished answer.
-    const std::string_view end = Progress::visible() ? "\r\033[K" : "\n";
-    [[maybe_unused]] auto written = ::write(STDERR_FILENO, end.data(), end.size());
+    write_now(Stream::error, Progress::visible() ? "\r\033[K" : "\n");
   }
   if (const char* path = resumable_file()) {
-    for (const char* part : {"ballast: ", path, kGoesOn, "\n"}) {
-      [[maybe_unused]] auto written = ::write(STDERR_FILENO, part, std::strlen(part));
-    }
+    for (const char* part : {"ballast: ", path, kGoesOn, "\n"}) write_now(Stream::error, part);
   }
-  ::_exit(128 + signal);
+  std::_Exit(128 + signal);
 }
 
 /// A model file that another program shortens while it is mapped. Async-signal-safe.
-extern "C" void on_bus_error(int signal, siginfo_t* info, void*) {
-  const char* path = mapped_path(info->si_addr);
-  if (path == nullptr) {
-    ::signal(signal, SIG_DFL);  // not ours: the instruction raises it again
-    return;
-  }
+void on_bus_error(const void* address) {
+  const char* path = mapped_path(address);
+  if (path == nullptr) return;  // not ours
   remove_partial_files();
   for (const char* part :
        {"ballast: ", path,
         ": another program shortened the file while it was read; run the command again\n"}) {
-    [[maybe_unused]] auto written = ::write(STDERR_FILENO, part, std::strlen(part));
+    write_now(Stream::error, part);
   }
-  ::_exit(kFailure);
+  std::_Exit(kFailure);
 }
 
-void handle_signals() {
-  struct sigaction bus = {};
-  bus.sa_sigaction = on_bus_error;
-  bus.sa_flags = SA_SIGINFO;
-  ::sigaction(SIGBUS, &bus, nullptr);
-  struct sigaction action = {};
-  action.sa_handler = on_signal;
-  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before = {};
-    // The parent process may have ignored the signal (nohup).
-    ::sigaction(signal, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
-  }
+void handle_all_signals() {
+  handle_bus_errors(on_bus_error);
+  handle_signals({SIGINT, SIGTERM, SIGHUP}, on_signal);
   // Write errors report these, and partial files are removed: a reader that has left, a file that
   // becomes larger than it may (ulimit -f).
-  ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 int complain(const std::string& what, int code) {
@@ -174,12 +157,8 @@ int run_safely(const Program& program, int argc, char** argv) {
 }  // namespace
 
 int run_program(const Program& program, int argc, char** argv) {
-#ifdef __GLIBC__
-  // Larger arrays return to the system when they are freed. Left alone, glibc raises this bound
-  // until the holes that chunks of a stream leave in its heap stay.
-  ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
-#endif
-  handle_signals();
+  give_back_arrays();
+  handle_all_signals();
   return run_safely(program, argc, argv);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/os/memory.h"
 #include "cache/cache_size.h"
 #include "cache/mean_entries.h"
 #include "cli/command.h"
@@ -222,6 +223,13 @@ Json to_json(const RunReport& r, const Tokenizer& tokenizer) {
             {"tried", std::move(tried)},
             {"peak_memory", r.peak_memory},
             {"estimate", to_json(r.estimate, r.program)}}}};
+}
+
+std::size_t program_memory(const Model& model) {
+  // For code, library tables and small buffers first touched while a model runs.
+  constexpr std::size_t kTouchedLater = 1 << 20;
+  trim_heap();  // of the memory of reading the text
+  return kTouchedLater + resident_memory(model.file().files());
 }
 
 }  // namespace ballast::cli

@@ -86,4 +86,7 @@ Json to_json(const RunReport& report, const Tokenizer& tokenizer);
 Json to_json(const MemoryEstimate& estimate, std::size_t program);
 Json to_json(const CacheBytes& bytes);
 
+/// Bytes of this process besides pages of the model's files, plus an allowance for a run.
+std::size_t program_memory(const Model& model);
+
 }  // namespace ballast::cli

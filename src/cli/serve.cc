@@ -2,17 +2,18 @@
 #include "cli/serve.h"
 
 #include <fmt/format.h>
-#include <semaphore.h>
 #include <sys/stat.h>
 
 #include <array>
 #include <atomic>
-#include <csignal>
 #include <ctime>
+#include <deque>
 #include <thread>
 
 #include "ballast/engine/packing.h"
 #include "base/fail.h"
+#include "base/os/files.h"
+#include "base/os/process.h"
 #include "base/printable.h"
 #include "base/read_file.h"
 #include "cli/command.h"
@@ -89,35 +90,27 @@ void log_request(const serve::RequestRecord& r, const std::string& model, bool j
 class StopSignals {
  public:
   explicit StopSignals(serve::Server& server) {
-    ::sem_init(&came_, 0, 0);
+    came_.emplace();
     thread_ = std::thread([this, &server] {
-      while (::sem_wait(&came_) != 0) {
-      }
+      came_->wait();
       if (!over_) server.stop();
     });
-    struct sigaction action {};
-    action.sa_handler = [](int) { ::sem_post(&came_); };
-    action.sa_flags = SA_RESETHAND;
-    for (std::size_t i = 0; i < kSignals.size(); ++i) {
-      ::sigaction(kSignals[i], nullptr, &before_[i]);
-      // The parent process may have ignored it.
-      if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
-    }
+    for (int signal : {SIGTERM, SIGINT})
+      handlers_.emplace_back(
+          signal, [](int) { came_->wake(); }, true);
   }
   ~StopSignals() {
-    for (std::size_t i = 0; i < kSignals.size(); ++i)
-      ::sigaction(kSignals[i], &before_[i], nullptr);
+    handlers_.clear();
     over_ = true;
-    ::sem_post(&came_);
+    came_->wake();
     thread_.join();
   }
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
  private:
-  static constexpr std::array kSignals = {SIGTERM, SIGINT};
-  static inline sem_t came_;
-  std::array<struct sigaction, 2> before_{};
+  static inline std::optional<Wakeup> came_;
+  std::deque<SignalHandler> handlers_;
   std::atomic<bool> over_ = false;
   std::thread thread_;
 };

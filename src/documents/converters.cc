@@ -1,15 +1,14 @@
 #include "documents/converters.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
 
-#include "base/child_process.h"
 #include "base/fail.h"
+#include "base/os/files.h"
+#include "base/os/process.h"
 #include "base/output_file.h"
 #include "base/read_file.h"
 
@@ -49,45 +48,29 @@ bool is_in_path(std::string_view program) {
     const std::string_view folder = rest.substr(0, rest.find(':'));
     rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
     if (folder.empty()) continue;
-    if (::access((fs::path(folder) / program).c_str(), X_OK) == 0) return true;
+    if (may_run(fs::path(folder) / program)) return true;
   }
   return false;
 }
-
-/// A folder that goes with its content.
-struct TemporaryFolder {
-  fs::path path;
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "ballast-XXXXXX").string();
-    require(::mkdtemp(name.data()) != nullptr, ErrorCode::io, "{}: cannot make the folder", name);
-    path = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-};
 
 /// LibreOffice reads and writes files only. With a profile of its own it does not wait for a window
 /// that is open.
 std::optional<std::string> of_libreoffice(std::string_view bytes, const Reader& reader,
                                           const std::string& path) {
-  const TemporaryFolder folder;
-  const fs::path in = folder.path / ("document" + std::string(reader.ending));
+  const TemporaryFolder folder("ballast-");
+  const fs::path in = folder.path() / ("document" + std::string(reader.ending));
   write_file(in, bytes);
   const bool table = reader.ending.starts_with(".xls");
   const std::string to = table                               ? "csv"
                          : reader.ending.starts_with(".ppt") ? "pdf"
                                                              : "txt:Text (encoded):UTF8";
   output_of({std::string(reader.program),
-             "-env:UserInstallation=file://" + (folder.path / "profile").string(), "--headless",
-             "--convert-to", to, "--outdir", folder.path.string(), in.string()},
+             "-env:UserInstallation=file://" + (folder.path() / "profile").string(), "--headless",
+             "--convert-to", to, "--outdir", folder.path().string(), in.string()},
             std::string(reader.package), "", path, kLimits);
   for (const char* made : {"document.txt", "document.csv", "document.pdf"}) {
-    if (!fs::exists(folder.path / made)) continue;
-    std::string text = read_file(folder.path / made);
+    if (!fs::exists(folder.path() / made)) continue;
+    std::string text = read_file(folder.path() / made);
     if (!text.starts_with("%PDF-")) return text;
     return output_of({"pdftotext", "-q", "-enc", "UTF-8", "-eol", "unix", "-", "-"},
                      "poppler-utils", text, path);

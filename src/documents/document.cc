@@ -12,8 +12,8 @@
 #include <span>
 #include <utility>
 
-#include "base/child_process.h"
 #include "base/fail.h"
+#include "base/os/process.h"
 #include "documents/converters.h"
 #include "documents/html.h"
 #include "documents/layout.h"

@@ -1,7 +1,6 @@
 #include "hub/download.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "base/os/files.h"
 #include "base/partial_files.h"
 #include "base/sha256.h"
 #include "hub/http.h"
@@ -89,14 +89,12 @@ Partial::Partial(const fs::path& to, const std::string& tag,
   for (bool told = false;;) {
     file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file_ < 0) fail_to("cannot create", path_, errno);
-    if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+    if (!lock_file(file_, Lock::alone_or_not)) {
       if (errno != EWOULDBLOCK) fail_to("cannot lock", path_, errno);
       if (!told)
         say(fmt::format("{}: another process fetches it; waiting", to.filename().string()));
       told = true;
-      while (::flock(file_, LOCK_EX) != 0) {
-        if (errno != EINTR) fail_to("cannot lock", path_, errno);
-      }
+      if (!lock_file(file_, Lock::alone)) fail_to("cannot lock", path_, errno);
     }
     // The one before may have renamed or removed it, and a file of that name be another's.
     std::error_code unknown;
@@ -155,7 +153,7 @@ void Partial::clear() {
 }
 
 void Partial::commit(const fs::path& to) {
-  if (::fsync(file_) != 0) fail_to("cannot write", path_, errno);
+  if (sync_file(file_) != 0) fail_to("cannot write", path_, errno);
   if (::rename(path_.c_str(), to.c_str()) != 0) fail_to("cannot create", to, errno);
   release();
 }
@@ -243,7 +241,7 @@ void fetch_all(const Download& what, Partial& part) {
 bool discard_partial(const fs::path& part) {
   const int file = ::open(part.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return false;
-  const bool free = ::flock(file, LOCK_EX | LOCK_NB) == 0 && ::unlink(part.c_str()) == 0;
+  const bool free = lock_file(file, Lock::alone_or_not) && ::unlink(part.c_str()) == 0;
   ::close(file);
   return free;
 }

@@ -1,7 +1,5 @@
 #include "hub/pull.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -11,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/nearest.h"
+#include "base/os/files.h"
 #include "formats/json_text.h"
 #include "hub/download.h"
 #include "hub/http.h"
@@ -241,7 +240,7 @@ class Target {
   explicit Target(fs::path folder) : folder_(std::move(folder)) {
     std::error_code error;
     fs::create_directories(folder_, error);
-    if (!error && ::access(folder_.c_str(), W_OK) != 0) {
+    if (!error && !may_write(folder_)) {
       error = std::error_code(errno, std::generic_category());
     }
     require(!error, ErrorCode::io, "{}: cannot write into the folder: {}", folder_.string(),

@@ -1,9 +1,6 @@
 #include "library/library.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -99,7 +96,7 @@ std::vector<std::pair<std::string, std::pair<std::int64_t, std::uint64_t>>> docu
     if (it->path().extension() != ".json") continue;
     std::error_code gone;
     const std::uintmax_t size = fs::file_size(it->path(), gone);
-    out.push_back({it->path().filename().string(), {changed_at(it->path()), gone ? 0 : size}});
+    out.push_back({it->path().filename().string(), {written_at(it->path()), gone ? 0 : size}});
   }
   std::ranges::sort(out);
   return out;
@@ -112,12 +109,6 @@ void remove_file(const fs::path& file) {
 }
 
 }  // namespace
-
-std::int64_t changed_at(const fs::path& file) {
-  struct stat status {};
-  if (::stat(file.c_str(), &status) != 0) return 0;
-  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-}
 
 std::size_t LibraryDocument::tokens() const {
   std::size_t sum = 0;
@@ -285,17 +276,12 @@ LibraryLock::LibraryLock(const fs::path& folder, const std::function<void()>& wa
          folder.string(), reason);
   };
   if (error) failed(error.message());
-  if (::access(folder.c_str(), W_OK) != 0) failed(std::strerror(errno));
-  file_ = ::open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (file_ < 0) failed(std::strerror(errno));
-  if (::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;  // or there are none
+  if (!may_write(folder)) failed(std::strerror(errno));
+  file_ = Descriptor(::open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (file_.number() < 0) failed(std::strerror(errno));
+  if (lock_file(file_.number(), Lock::alone_or_not) || errno != EWOULDBLOCK) return;  // or none
   if (waits) waits();
-  while (::flock(file_, LOCK_EX) != 0 && errno == EINTR) {
-  }
-}
-
-LibraryLock::~LibraryLock() {
-  if (file_ >= 0) ::close(file_);
+  lock_file(file_.number(), Lock::alone);
 }
 
 }  // namespace ballast

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/os/files.h"
 #include "documents/passages.h"
 #include "documents/search.h"
 
@@ -35,7 +36,7 @@ struct LibrarySource {
   std::string path;  ///< absolute
   std::string name;  ///< for people: as the folder's that was added
   std::uint64_t size = 0;
-  std::int64_t changed = 0;  ///< nanoseconds; see changed_at()
+  std::int64_t changed = 0;  ///< nanoseconds; see written_at()
 };
 
 struct LibraryDocument {
@@ -62,9 +63,6 @@ struct LibraryDocument {
 LibraryDocument new_document(const std::filesystem::path& folder, std::string name,
                              std::string text,
                              const std::function<std::size_t(std::string_view)>& tokens);
-
-/// When a file was last changed, in nanoseconds of the file system's clock.
-std::int64_t changed_at(const std::filesystem::path& file);
 
 /// What was in the folder at a time.
 struct LibraryContent {
@@ -133,12 +131,9 @@ class LibraryLock {
   /// Makes the folder if need be, and waits for the process that has the lock; `waits` is called
   /// once before. Throws Error if the folder cannot be written.
   LibraryLock(const std::filesystem::path& folder, const std::function<void()>& waits);
-  ~LibraryLock();
-  LibraryLock(const LibraryLock&) = delete;
-  LibraryLock& operator=(const LibraryLock&) = delete;
 
  private:
-  int file_ = -1;
+  Descriptor file_;
 };
 
 }  // namespace ballast

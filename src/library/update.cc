@@ -101,7 +101,7 @@ class Updating {
     std::error_code unknown;
     const std::uintmax_t size = fs::file_size(path, unknown);
     Listed out{
-        {whole_path(path), name, unknown ? 0 : size, changed_at(path)}, path.string(), of_folder};
+        {whole_path(path), name, unknown ? 0 : size, written_at(path)}, path.string(), of_folder};
     if (listed_.insert(out.source.path).second) files_.push_back(std::move(out));
   }
 

@@ -1,6 +1,4 @@
 // Replay passes: a text is read again, so that its cache knows which entries are looked at.
-#include <malloc.h>
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -9,6 +7,7 @@
 #include "ballast/engine/question_form.h"
 #include "ballast/scoring.h"
 #include "base/fail.h"
+#include "base/os/memory.h"
 #include "base/thread_pool.h"
 #include "model/forward.h"
 #include "simd/vector_math.h"
@@ -179,10 +178,7 @@ bool Engine::read_again(Sequence& sequence, const ReplayOptions& options, std::s
   }
   if (streams) {
     divide();
-#ifdef __GLIBC__
-    // What a chunk was read with leaves holes in the heap.
-    ::malloc_trim(0);
-#endif
+    trim_heap();  // what a chunk was read with leaves holes
   }
   return true;
 } catch (const Stopped&) {

@@ -1,11 +1,11 @@
 #include "report/progress.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 
+#include "base/os/files.h"
 #include "report/units.h"
 
 namespace ballast {
@@ -17,7 +17,7 @@ constexpr double kKnown = 0.01;
 }  // namespace
 
 Progress::Progress(std::string label, std::function<double(double)> cost)
-    : label_(std::move(label)), cost_(std::move(cost)), terminal_(::isatty(STDERR_FILENO) == 1) {}
+    : label_(std::move(label)), cost_(std::move(cost)), terminal_(is_terminal(Stream::error)) {}
 
 Progress::~Progress() {
   if (!shown_) return;

@@ -1,14 +1,13 @@
 #include "report/terminal.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unicode/uchar.h>
 #include <unicode/utf8.h>
-#include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
 
+#include "base/os/files.h"
 #include "report/table.h"
 
 namespace ballast {
@@ -49,11 +48,8 @@ std::size_t terminal_width() {
       return width;
     }
   }
-  struct winsize size = {};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kLeastWidth) {
-    return size.ws_col;
-  }
-  return kUnknownWidth;
+  const std::size_t columns = terminal_columns();
+  return columns >= kLeastWidth ? columns : kUnknownWidth;
 }
 
 std::string wrap(std::string_view text, std::size_t width, std::size_t indent,

@@ -1,4 +1,4 @@
-#include "base/child_process.h"
+#include "base/os/process.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

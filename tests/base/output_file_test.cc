@@ -1,4 +1,5 @@
 #include "base/output_file.h"
+#include "base/os/files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +13,6 @@
 #include <cstring>
 
 #include "ballast/error.h"
-#include "base/file_calls.h"
 #include "base/mapped_file.h"
 #include "base/read_file.h"
 #include "partial_count.h"
@@ -165,7 +165,7 @@ TEST(OutputFile, AFaultOfACallLeavesTheOldFile) {
   for (int error : {ENOSPC, EIO, EDQUOT}) {
     Faults guard;
     Faults::error = error;
-    file_calls().fsync = [](int f) { return Faults::fails() ? -1 : ::fsync(f); };
+    file_calls().sync = [](int f) { return Faults::fails() ? -1 : ::fsync(f); };
     Faults::left = 0;
     EXPECT_TRUE(fails_cleanly(text, std::strerror(error)));
     Faults::left = 1;  // the folder's, which comes after the rename and cannot undo it
@@ -173,7 +173,7 @@ TEST(OutputFile, AFaultOfACallLeavesTheOldFile) {
     file_calls().rename = [](const char* a, const char* b) {
       return Faults::fails() ? -1 : ::rename(a, b);
     };
-    file_calls().fsync = ::fsync;
+    file_calls().sync = ::fsync;
     Faults::left = 0;
     EXPECT_TRUE(fails_cleanly(text, std::strerror(error)));
   }

@@ -3,7 +3,7 @@
 #include <limits>
 #include <optional>
 
-#include "base/peak_memory.h"
+#include "base/os/memory.h"
 #include "cache/saved_fields.h"
 #include "cache/streams.h"
 

@@ -10,7 +10,7 @@
 #include "ballast/cache.h"
 #include "ballast/engine/gguf.h"
 #include "ballast/error.h"
-#include "base/file_calls.h"
+#include "base/os/files.h"
 #include "base/output_file.h"
 #include "experiments/data/random_model.h"
 #include "file_limit.h"

@@ -9,7 +9,7 @@
 #include <regex>
 
 #include "ballast/engine/sampler.h"
-#include "base/peak_memory.h"
+#include "base/os/memory.h"
 #include "sanitized.h"
 #include "serve/client.h"
 #include "serve/grammar/json_schema.h"

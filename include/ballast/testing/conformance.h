@@ -11,7 +11,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,6 +18,7 @@
 #include <limits>
 #include <map>
 #include <ostream>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -204,8 +204,9 @@ TEST_P(EveryMethod, GoesOnAfterSaveAndLoadAsIfNothingHadHappened) {
   for (std::size_t cut : {std::size_t{20}, std::size_t{310}, std::size_t{411}}) {
     Cache c = cache(kBudget);
     read(c, stream_, 0, cut, 64, prompt());
-    const auto path = std::filesystem::path(testing::TempDir()) /
-                      ("cache-" + std::to_string(::getpid()) + GetParam().method + ".bin");
+    const auto path =
+        std::filesystem::path(testing::TempDir()) /
+        ("cache-" + std::to_string(std::random_device()()) + GetParam().method + ".bin");
     c.save(path, "a note");
     std::string note;
     Cache restored = Cache::load(path, &note);

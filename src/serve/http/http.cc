@@ -4,8 +4,7 @@
 #include <microhttpd.h>
 #include <netdb.h>
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +18,8 @@
 #include <thread>
 
 #include "base/fail.h"
+#include "base/os/files.h"
+#include "base/os/process.h"
 
 namespace ballast::serve {
 namespace {
@@ -64,9 +65,9 @@ int listen_on(const std::string& host, int port) {
   int out = -1;
   for (const addrinfo* one = all; one != nullptr && out == -1; one = one->ai_next) {
     const int yes = 1;
-    out =
-        ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, one->ai_protocol);
+    out = ::socket(one->ai_family, one->ai_socktype, one->ai_protocol);
     if (out == -1) continue;
+    make_nonblocking(out);
     // Not SO_REUSEPORT, which lets two servers share a port in silence.
     ::setsockopt(out, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (::bind(out, one->ai_addr, one->ai_addrlen) == 0 && ::listen(out, SOMAXCONN) == 0) continue;
@@ -86,13 +87,29 @@ int port_of(int socket) {
 
 /// Connections that this process may have, of kConnections.
 std::size_t connections_allowed() {
-  rlimit files{};
-  ::getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
-  ::getrlimit(RLIMIT_NOFILE, &files);
   constexpr std::size_t kOthers = 64;  // files
-  return std::min<std::size_t>(kConnections, std::max<std::size_t>(files.rlim_cur, 128) - kOthers);
+  return std::min(kConnections, std::max<std::size_t>(raise_open_files(), 128) - kOthers);
+}
+
+bool has_epoll() { return ::MHD_is_feature_supported(MHD_FEATURE_EPOLL) == MHD_YES; }
+
+/// Returns when a connection or `woken` has something to read, or after these milliseconds.
+void wait_for(MHD_Daemon* daemon, int woken, int milliseconds) {
+  if (has_epoll()) {
+    const int events = ::MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    pollfd wanted[] = {{events, POLLIN, 0}, {woken, POLLIN, 0}};
+    ::poll(wanted, 2, milliseconds);
+    return;
+  }
+  fd_set in, out, broken;  // macOS
+  FD_ZERO(&in);
+  FD_ZERO(&out);
+  FD_ZERO(&broken);
+  int last = woken;
+  ::MHD_get_fdset(daemon, &in, &out, &broken, &last);
+  FD_SET(woken, &in);
+  timeval time{0, milliseconds * 1000};
+  ::select(std::max(last, woken) + 1, &in, &out, &broken, &time);
 }
 
 struct Exchange {
@@ -241,10 +258,6 @@ struct HttpServer::Impl {
       : server(server), o(std::move(options)), memory(memory), bodies(o.bodies) {
     o.max_body = std::min(o.max_body, o.bodies);
   }
-  ~Impl() {
-    ::close(listener);
-    ::close(woken);
-  }
 
   // What the library calls.
   static MHD_Result on_request(void* self, MHD_Connection* connection, const char* path,
@@ -285,8 +298,8 @@ struct HttpServer::Impl {
   HttpOptions o;
   Memory& memory;
   Memory bodies;
-  int listener = -1;
-  int woken = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);  ///< readable: run() has something to do
+  Descriptor listener;
+  Wakeup woken;  ///< run() has something to do
   std::atomic<bool> stopping = false;
   std::size_t most_connections = 0;
   std::set<Connection*> connections;
@@ -517,12 +530,12 @@ void HttpServer::Impl::work(Handlers& handlers) {
 
 HttpServer::HttpServer(HttpOptions options, Memory& memory)
     : impl_(std::make_unique<Impl>(*this, std::move(options), memory)) {
-  impl_->listener = listen_on(impl_->o.host, impl_->o.port);
-  require(impl_->listener != -1, ErrorCode::io,
+  impl_->listener = Descriptor(listen_on(impl_->o.host, impl_->o.port));
+  require(impl_->listener.number() != -1, ErrorCode::io,
           "cannot listen on {} port {}: the port is taken or the address is not of this machine; "
           "choose others with --port and --host",
           impl_->o.host, impl_->o.port);
-  impl_->o.port = port_of(impl_->listener);
+  impl_->o.port = port_of(impl_->listener.number());
   impl_->most_connections = connections_allowed();
   impl_->many.most = impl_->o.most_handlers;
 }
@@ -536,29 +549,27 @@ void HttpServer::stop() {
   wake();
 }
 
-void HttpServer::wake() const { ::eventfd_write(impl_->woken, 1); }
+void HttpServer::wake() const { impl_->woken.wake(); }
 
 void HttpServer::run() {
   if (impl_->stopping) return;
   const auto most = static_cast<unsigned>(impl_->most_connections);
   MHD_Daemon* daemon = ::MHD_start_daemon(
-      MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, nullptr, nullptr, Impl::on_request, impl_.get(),
-      MHD_OPTION_LISTEN_SOCKET, impl_->listener, MHD_OPTION_CONNECTION_LIMIT, most,
-      MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+      (has_epoll() ? MHD_USE_EPOLL : MHD_NO_FLAG) | MHD_ALLOW_SUSPEND_RESUME, 0, nullptr, nullptr,
+      Impl::on_request, impl_.get(), MHD_OPTION_LISTEN_SOCKET, impl_->listener.number(),
+      MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
       static_cast<unsigned>(std::min<std::size_t>(most, kOfAddress)),
       MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes, MHD_OPTION_NOTIFY_CONNECTION,
       Impl::on_connection, impl_.get(), MHD_OPTION_NOTIFY_COMPLETED, Impl::on_completed,
       impl_.get(), MHD_OPTION_END);
   require(daemon != nullptr, ErrorCode::io, "cannot serve on port {}", impl_->o.port);
   Clock::time_point swept = Clock::now();
-  const int events = ::MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
   const auto serve = [&] {
     MHD_UNSIGNED_LONG_LONG most = 100;  // milliseconds
     if (::MHD_get_timeout(daemon, &most) != MHD_YES) most = 100;
-    pollfd wanted[] = {{events, POLLIN, 0}, {impl_->woken, POLLIN, 0}};
-    ::poll(wanted, 2, static_cast<int>(std::min<MHD_UNSIGNED_LONG_LONG>(most, 100)));
-    eventfd_t times = 0;
-    ::eventfd_read(impl_->woken, &times);
+    wait_for(daemon, impl_->woken.descriptor(),
+             static_cast<int>(std::min<MHD_UNSIGNED_LONG_LONG>(most, 100)));
+    impl_->woken.clear();
     const bool works = ::MHD_run(daemon) == MHD_YES;
     if (Clock::now() - swept > 100ms) {
       impl_->sweep();

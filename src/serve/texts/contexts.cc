@@ -1,8 +1,6 @@
 #include "serve/texts/contexts.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -62,20 +60,16 @@ Json ContextInfo::to_json() const {
           {"gauge", gauge}};
 }
 
-SharedFolder::~SharedFolder() {
-  if (file_ >= 0) ::close(file_);
-}
-
 void SharedFolder::open(const std::filesystem::path& folder, std::string_view begin) {
   std::error_code error;
   if (std::filesystem::create_directories(folder, error)) {
     std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
   }
-  if (!error) file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  require(file_ >= 0, ErrorCode::io,
+  if (!error) file_ = Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  require(file_.number() >= 0, ErrorCode::io,
           "--cache-dir {}: cannot use this folder: {}; choose another one", folder.string(),
           error ? error.message() : std::strerror(errno));
-  const bool alone = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
+  const bool alone = lock_file(file_.number(), Lock::alone_or_not);
   if (alone) {
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
       const std::string name = entry.path().filename().string();
@@ -85,8 +79,7 @@ void SharedFolder::open(const std::filesystem::path& folder, std::string_view be
     }
   }
   // Waits at most for another server's start. Without locks no one ever takes itself to be alone.
-  while (::flock(file_, LOCK_SH) != 0 && errno == EINTR) {
-  }
+  lock_file(file_.number(), Lock::shared);
 }
 
 bool packs(const PackPreset& preset, const CacheOptions& options) {

@@ -13,6 +13,7 @@
 
 #include "ballast/engine/model.h"
 #include "ballast/pack.h"
+#include "base/os/files.h"
 #include "report/json.h"
 #include "report/placed_picture.h"
 #include "serve/http/memory.h"
@@ -52,18 +53,13 @@ struct Context {
 /// A folder that servers share: each holds a lock on it while it is there, killed or not.
 class SharedFolder {
  public:
-  SharedFolder() = default;
-  ~SharedFolder();
-  SharedFolder(const SharedFolder&) = delete;
-  SharedFolder& operator=(const SharedFolder&) = delete;
-
   /// Makes the folder if need be, for this user alone. Where no other server is there, files that
   /// are not whole and whose names start with `begin` have no owner and are removed. Throws Error
   /// if the folder cannot be used.
   void open(const std::filesystem::path& folder, std::string_view begin);
 
  private:
-  int file_ = -1;
+  Descriptor file_;
 };
 
 /// All contexts. Safe to use from many threads. A call sees the contexts of its `owner` and those

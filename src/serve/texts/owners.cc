@@ -2,15 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/random.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <random>
 #include <span>
 
 #include "base/fnv.h"
+#include "base/os/files.h"
 #include "base/sha256.h"
 
 namespace ballast::serve {
@@ -30,19 +28,18 @@ std::string random_bytes() {
 std::string salt_of(const std::filesystem::path& folder) {
   const std::string path = (folder / kFile).string();
   constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  int file = ::open(path.c_str(), O_RDWR | O_CREAT | kFlags, 0600);
-  if (file < 0) file = ::open(path.c_str(), O_RDONLY | kFlags);
+  Descriptor opened(::open(path.c_str(), O_RDWR | O_CREAT | kFlags, 0600));
+  if (opened.number() < 0) opened = Descriptor(::open(path.c_str(), O_RDONLY | kFlags));
+  const int file = opened.number();
   if (file < 0) return "";
-  while (::flock(file, LOCK_EX) != 0 && errno == EINTR) {
-  }
+  lock_file(file, Lock::alone);
   std::string salt(kSalt, '\0');
   if (::pread(file, salt.data(), kSalt, 0) != ssize_t{kSalt}) {  // new, or cut off
     salt = random_bytes();
     const bool written =
-        ::pwrite(file, salt.data(), kSalt, 0) == ssize_t{kSalt} && ::fsync(file) == 0;
+        ::pwrite(file, salt.data(), kSalt, 0) == ssize_t{kSalt} && sync_file(file) == 0;
     if (!written) salt.clear();
   }
-  ::close(file);
   return salt;
 }
 

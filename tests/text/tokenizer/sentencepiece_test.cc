@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/error.h"
-#include "base/peak_memory.h"
+#include "base/os/memory.h"
 #include "heap_bytes.h"
 #include "paths.h"
 #include "temp_dir.h"

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/error.h"
-#include "base/peak_memory.h"
+#include "base/os/memory.h"
 #include "formats/mutate.h"
 #include "heap_bytes.h"
 #include "paths.h"
