@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "experiments/speed/roofline.h"
 #include "simd/cpu.h"
-#include "simd/roofline.h"
 
 namespace ballast {
 
@@ -19,7 +19,8 @@ inline double thread_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-/// Floating-point operations a second of a loop of simd/roofline.h, the best of 20 runs.
+/// Floating-point operations a second of a loop of experiments/speed/roofline.h, the best of 20
+/// runs.
 inline double peak_flops(double (*multiply_adds)(std::size_t)) {
   double best = 0.0;
   for (int i = 0; i < 20; ++i) {

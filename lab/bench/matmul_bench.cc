@@ -24,10 +24,10 @@
 
 #include "ballast/threads.h"
 #include "base/thread_pool.h"
+#include "experiments/speed/roofline.h"
 #include "gemm/matmul.h"
 #include "gemm/tile_gemm.h"
 #include "simd/cpu.h"
-#include "simd/roofline.h"
 #include "target.h"
 
 namespace ballast {

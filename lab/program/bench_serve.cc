@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "ballast/engine/tokenizer.h"
-#include "base/peak_memory.h"
+#include "base/os/memory.h"
 #include "report/progress.h"
 #include "report/units.h"
 #include "serve/server.h"

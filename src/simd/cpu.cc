@@ -15,9 +15,8 @@ bool IsAvx2() { return HWY_TARGET <= HWY_AVX2; }
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <unistd.h>
-
 #include "base/fail.h"
+#include "base/os/process.h"
 #include "simd/bf16_tiles.h"
 #include "simd/tile_permission.h"
 
@@ -35,13 +34,7 @@ bool processor_has_bf16_tiles() {
 }
 
 // False where the system does not tell.
-bool has_large_l1() {
-#if defined(_SC_LEVEL1_DCACHE_SIZE)
-  return ::sysconf(_SC_LEVEL1_DCACHE_SIZE) > (32 << 10);
-#else
-  return false;
-#endif
-}
+bool has_large_l1() { return first_cache_bytes() > (32 << 10); }
 }  // namespace
 
 unsigned detail::look() {

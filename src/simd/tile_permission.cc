@@ -1,11 +1,9 @@
 #include "simd/tile_permission.h"
 
-#include <cerrno>
+#include "base/os/process.h"
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #endif
 
 namespace ballast {
@@ -28,7 +26,7 @@ bool has_palette(const TileQueries& queries) {
 }  // namespace
 
 TileQueries own_tile_queries() {
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
   return {[](std::uint32_t leaf, std::uint32_t subleaf) -> std::optional<CpuidLeaf> {
             CpuidLeaf x;
             if (__get_cpuid_count(leaf, subleaf, &x.a, &x.b, &x.c, &x.d) == 0) return {};
@@ -39,12 +37,10 @@ TileQueries own_tile_queries() {
             asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
             return std::uint64_t{high} << 32 | low;
           },
-          [](long code, long argument) {
-            return ::syscall(SYS_arch_prctl, code, argument) == 0 ? 0 : errno;
-          }};
+          call_arch_prctl};
 #else
   return {[](std::uint32_t, std::uint32_t) { return std::optional<CpuidLeaf>(); },
-          [] { return std::uint64_t{0}; }, [](long, long) { return ENOSYS; }};
+          [] { return std::uint64_t{0}; }, call_arch_prctl};
 #endif
 }
 

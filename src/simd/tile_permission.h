@@ -22,7 +22,7 @@ struct TileQueries {
   std::function<int(long code, long argument)> arch_prctl;
 };
 
-/// Of this processor and system. On others than x86-64 Linux, CPUID has no leaf.
+/// Of this processor and system. On other processors than x86-64 CPUID has no leaf.
 TileQueries own_tile_queries();
 
 /// The processor has int8 tiles of the shape that the kernels need, the system saves them, and it

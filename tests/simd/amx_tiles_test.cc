@@ -12,7 +12,6 @@
 
 #include "ballast/error.h"
 #include "simd/cpu.h"
-#include "simd/roofline.h"
 #include "simd/trapped_tiles.h"
 
 namespace ballast {
@@ -159,17 +158,6 @@ TEST(AmxTiles, TheProcessorAgreesWithTheEmulation) {
               products_of_each_kind<test::EmulatedTiles>(seed));
   }
   if (!tiles.real()) GTEST_SKIP() << "this processor has no tiles: only decoding was tested";
-}
-
-TEST(AmxTiles, TheRooflineCountsItsProducts) {
-  if (!has_avx512_vnni()) GTEST_SKIP() << "needs AVX-512 VNNI beside the emulated tiles";
-  const test::TrappedTiles tiles;
-  EXPECT_EQ(kernels::int8_tile_multiply_adds(3), 3.0 * 4 * 16 * 16 * 64);
-  EXPECT_EQ(kernels::bf16_tile_multiply_adds(2), 2.0 * 4 * 16 * 16 * 32);
-  if (!tiles.real()) {
-    EXPECT_EQ(tiles.products(), 5u * 4);
-    EXPECT_FALSE(test::tile_file().configured()) << "released at the end";
-  }
 }
 #endif
 

@@ -13,8 +13,8 @@
 #include "ballast/matrix.h"
 #include "ballast/threads.h"
 #include "base/stopwatch.h"
+#include "experiments/speed/roofline.h"
 #include "simd/cpu.h"
-#include "simd/roofline.h"
 
 namespace ballast {
 namespace {

@@ -1,7 +1,7 @@
 #include "experiments/speed/scale.h"
 
 #include "base/fail.h"
-#include "base/peak_memory.h"
+#include "base/os/memory.h"
 #include "base/stopwatch.h"
 #include "cache/mean_entries.h"
 #include "experiments/speed/timed_batch.h"

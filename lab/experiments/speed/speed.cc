@@ -4,7 +4,7 @@
 
 #include "attention/kernels/amx.h"
 #include "base/fail.h"
-#include "base/peak_memory.h"
+#include "base/os/memory.h"
 #include "cache/mean_entries.h"
 #include "experiments/speed/timed_batch.h"
 #include "gemm/tile_gemm.h"

@@ -1,7 +1,7 @@
-#include "simd/roofline.h"
+#include "experiments/speed/roofline.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "simd/roofline.cc"
+#define HWY_TARGET_INCLUDE "experiments/speed/roofline.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
 #include <hwy/highway.h>
