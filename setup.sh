@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 
 packages=(
   g++ cmake ninja-build pkg-config ccache clang-format
-  libhwy-dev librandom123-dev libsentencepiece-dev libicu-dev zlib1g-dev
+  libhwy-dev libsentencepiece-dev libicu-dev zlib1g-dev
   libturbojpeg0-dev libpng-dev libwebp-dev libstemmer-dev
   nlohmann-json3-dev libcli11-dev libfmt-dev libmicrohttpd-dev libedit-dev libcurl4-openssl-dev libzip-dev
   libgtest-dev libgmock-dev libbenchmark-dev

@@ -1,9 +1,9 @@
 #include "ballast/memory_size.h"
 
-#include <charconv>
 #include <cmath>
 
 #include "base/fail.h"
+#include "base/parse_double.h"
 
 namespace ballast {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 double take_number(std::string_view& text) {
   double value = 0;
   const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+      parse_double(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   if (error != std::errc() || text.starts_with('-')) return std::nan("");
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return value;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <variant>
@@ -11,6 +10,7 @@
 #include "ballast/method.h"
 #include "base/fail.h"
 #include "base/nearest.h"
+#include "base/parse_double.h"
 #include "base/printable.h"
 #include "methods/entry_budget.h"
 #include "methods/registry.h"
@@ -30,7 +30,7 @@ bool is_name(std::string_view text) {
 
 double parse_number(const MethodInfo& info, const Parameter& p, std::string_view text) {
   double value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  auto [end, error] = parse_double(text.data(), text.data() + text.size(), value);
   bool whole = p.kind != Parameter::Kind::integer || value == std::floor(value);
   require(error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && whole,
           "method {}: {}={} is not {}", info.name, p.name, text,

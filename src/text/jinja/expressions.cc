@@ -1,9 +1,9 @@
 #include "text/jinja/expressions.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/fail.h"
+#include "base/parse_double.h"
 #include "text/jinja/strings.h"
 
 namespace ballast::jinja {
@@ -203,7 +203,7 @@ ExpressionPtr ExpressionParser::parse_primary() {
     case Lexeme::Kind::real: {
       double value = 0;
       const char* end = lexeme.text.data() + lexeme.text.size();
-      const auto [stop, error] = std::from_chars(lexeme.text.data(), end, value);
+      const auto [stop, error] = parse_double(lexeme.text.data(), end, value);
       require(error == std::errc() && stop == end, "line {}: the number {} is out of range",
               lexeme.line, lexeme.text.substr(0, 60));
       result->value = value;

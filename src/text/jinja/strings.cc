@@ -5,13 +5,13 @@
 #include <unicode/unistr.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/fail.h"
+#include "base/parse_double.h"
 #include "text/tokenizer/utf8.h"
 
 namespace ballast::jinja {
@@ -343,7 +343,7 @@ std::optional<double> parse_real(std::string_view text) {
   if (plain.find('(') != std::string::npos) return std::nullopt;
   double value = 0;
   const char* end = plain.data() + plain.size();
-  const auto [stop, error] = std::from_chars(plain.data(), end, value);
+  const auto [stop, error] = parse_double(plain.data(), end, value);
   if (stop != end) return std::nullopt;
   if (error == std::errc::result_out_of_range) return std::strtod(plain.c_str(), nullptr);
   return error == std::errc() ? std::optional(value) : std::nullopt;
