@@ -3,8 +3,15 @@
 #include <limits>
 
 #include "base/fail.h"
+#include "base/os/process.h"
 #include "gemm/kernels.h"
 #include "simd/cpu.h"
+
+#if defined(__aarch64__)
+namespace ballast::gemm::neon_dot {
+decltype(ballast::gemv) gemv;
+}
+#endif
 
 namespace ballast {
 
@@ -99,7 +106,8 @@ namespace {
 #if defined(__aarch64__)
 void gemv(TensorType type, const std::byte* w, std::size_t row_bytes, std::size_t n, std::size_t k,
           const QuantizedActivations* x, std::size_t m, float* out, std::size_t out_stride) {
-  gemm::neon::gemv(type, w, row_bytes, n, k, x, m, out, out_stride);
+  static const auto kernel = processor_has_sdot() ? gemm::neon_dot::gemv : gemm::neon::gemv;
+  kernel(type, w, row_bytes, n, k, x, m, out, out_stride);
 }
 #else
 void quantize(const float*, std::size_t, QuantizedActivations*) { no_int_gemm(); }
