@@ -36,6 +36,8 @@ inside '
   python3 -m venv --system-site-packages /opt/env
   /opt/env/bin/pip install -q --disable-pip-version-check --no-index --no-deps /dist/*.whl
   /opt/env/bin/ballast run -m /dist/ballast-mini.gguf "Once upon a time" --raw -n 4 -q | cmp - /dist/said
+  test -s /opt/env/share/man/man1/ballast-run.1
+  test -s /opt/env/share/bash-completion/completions/ballast
   /opt/env/bin/python -c "import ballast; print(ballast.__version__, len(ballast.methods()), \"methods\")"
 '
 echo "tarball and wheel: unpacked, installed and used"
