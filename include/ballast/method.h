@@ -104,8 +104,6 @@ struct Needs {
   bool replay_own = false;
   /// Questions that are known before the prompt ends score entries, too: Scoring::replay_question.
   bool question = false;
-  /// A replay pass notes some of its queries, which values are fitted to: Observed::queries().
-  bool refit = false;
   /// Whether the queries of all tokens are wanted as they are read.
   bool all_queries() const { return attention_sums || recent_queries || query_moments; }
 };

@@ -23,7 +23,6 @@ struct Recording {
   ReplayScore replay = ReplayScore::none;  ///< of a replay pass: see Scoring::replay
   std::size_t replay_chunk = 256;          ///< tokens that it reads at once
   bool replay_own = false;                 ///< a chunk scores its own entries alone
-  bool replay_queries = false;             ///< some of its queries are noted, for refit=values
   bool query_moments = false;              ///< mean and covariance of all queries
   /// Adds what forks with this policy need.
   void include(const Policy& policy);

@@ -69,13 +69,9 @@ class Observed {
   /// The same of `count` tokens from `first` on, which come in.
   virtual std::span<const float> attention(Position first, std::size_t count) const;
   /// Needs::recent_queries: those of the last `observe` tokens, queries_per_kv_head rows a token.
-  /// Needs::refit: those of a replay pass, to which the whole text is visible, within a sliding
-  /// window.
   virtual ConstMatrix queries() const { return {}; }
   /// Where each stands.
   virtual std::span<const Position> query_positions() const { return {}; }
-  /// Needs::refit: log Σ e^logit of what each query saw outside of the block.
-  virtual std::span<const float> outside_logits() const { return {}; }
   /// Needs::query_moments: of the queries so far; null: unknown.
   virtual const QueryMoments* query_moments() const { return nullptr; }
   /// Needs::value_norms: the model's; null: |v|_1.

@@ -332,19 +332,6 @@ void absorb_blocks(Summary& summary, std::vector<Block> blocks, const Observed& 
   }
 }
 
-/// What a replay pass has noted of the head.
-class ReplayObserved : public Observed {
- public:
-  ReplayObserved(const ReplayQueries& noted, std::size_t dim) : noted_(noted), dim_(dim) {}
-  ConstMatrix queries() const override { return noted_.view(dim_); }
-  std::span<const Position> query_positions() const override { return noted_.positions; }
-  std::span<const float> outside_logits() const override { return noted_.outside_logits; }
-
- private:
-  const ReplayQueries& noted_;
-  std::size_t dim_;
-};
-
 }  // namespace
 
 std::vector<float> HeadCache::scores(const Budget& budget, Position now,
@@ -404,22 +391,18 @@ void HeadCache::summarize(const Budget& budget, std::size_t room, Position now,
   for (std::size_t i = 0; i < last; ++i) window.push(everything, before + middle - gone + i, now);
 }
 
-void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t sample,
-                          const ReplayQueries* replayed, std::size_t room, Position now,
-                          const Rotary& rotary) {
-  std::optional<ReplayObserved> noted;
-  if (replayed != nullptr) noted.emplace(*replayed, setup.key_dim);
+void HeadCache::summarize(std::span<const std::uint8_t> tiers, std::size_t means, std::size_t room,
+                          Position now, const Rotary& rotary) {
   const std::vector<Tier> kinds =
       replay_tiers(setup.policy, setup.protocol, setup.key_dim, setup.value_dim);
   find_means(now, rotary, kinds);
   Window everything = std::move(window);
   const std::size_t count = kinds.size();
-  setup.capacity = sample + static_cast<std::size_t>(std::ranges::count_if(
-                                tiers, [&](std::uint8_t t) { return t < count; }));
+  setup.capacity = means + static_cast<std::size_t>(std::ranges::count_if(
+                               tiers, [&](std::uint8_t t) { return t < count; }));
   summary = make_summary(setup);
   for (Block& block : everything.blocks(0, everything.size(), now)) {
     block.tiers = tiers.subspan(static_cast<std::size_t>(block.first), block.size());
-    if (noted) block.observed = &*noted;
     summary->absorb(block);
   }
   window = Window(setup, room, false);

@@ -15,7 +15,6 @@
 
 namespace ballast {
 
-struct ReplayQueries;
 struct Tier;
 
 /// Rows of the tokens in the window, oldest first from slot begin; a ring once its capacity is
@@ -128,11 +127,9 @@ struct HeadCache {
   /// budget.window tokens with room for `room` rows.
   void summarize(const Budget& budget, std::size_t room, Position now, const Observed& observed);
   /// Hands the window, which holds everything, to the summary with the tier of every token and the
-  /// entries that may stand for those evicted. `queries`: values are fitted to them; null: they
-  /// stay. A window with room for `room` rows remains.
-  void summarize(std::span<const std::uint8_t> tiers, std::size_t sample,
-                 const ReplayQueries* queries, std::size_t room, Position now,
-                 const Rotary& rotary);
+  /// means that may stand for those evicted. A window with room for `room` rows remains.
+  void summarize(std::span<const std::uint8_t> tiers, std::size_t means, std::size_t room,
+                 Position now, const Rotary& rotary);
   /// Hands the window to the summary, with the tier of every entry held there and of every token.
   void end_chunk(std::span<const std::uint8_t> tiers, Position now, const Rotary& rotary);
   /// The oldest `count` tokens leave the window.

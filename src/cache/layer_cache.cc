@@ -179,8 +179,7 @@ void LayerCache::skip() {
 }
 
 void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
-                               std::span<const std::size_t> samples,
-                               std::span<const std::shared_ptr<ReplayQueries>> queries) {
+                               std::span<const std::size_t> means) {
   require(!prompt_ended_, "layer {}: the prompt was already finished", layer_);
   const PoolScope scope(options_.pool.get());
   prompt_ended_ = true;
@@ -189,7 +188,7 @@ void LayerCache::finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
   const std::size_t later = later_room();
   budget_ = {};
   parallel_for(heads_.size(), [&](std::size_t h) {
-    heads_[h].summarize(tiers[h], samples[h], queries[h].get(), later, now(), attention_.rotary());
+    heads_[h].summarize(tiers[h], means[h], later, now(), attention_.rotary());
   });
   for (const HeadCache& head : heads_) {
     budget_.summary = std::max(budget_.summary, head.summary->entries());

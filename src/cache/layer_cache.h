@@ -15,7 +15,6 @@ class GlobalBudget;
 class HeadObserved;
 class JoinedDocuments;
 class RotaryTable;
-struct ReplayQueries;
 
 /// Whether attention asks where entries stand: with ALiBi, or a sliding window in any layer.
 bool asks_positions(const CacheShape& shape);
@@ -40,11 +39,9 @@ class LayerCache {
   /// `counted`: the policy with bytes= in entries.
   void finish_prompt(const Policy& counted);
   /// Ends the prompt; every entry becomes what `tiers` say, a head each. Empty: all stay exact.
-  /// `samples`: entries of each head that stand for what is evicted. `queries`: those noted, null
-  /// unless values are fitted.
+  /// `means`: those of each head that stand for what is evicted.
   void finish_prompt(std::span<const std::vector<std::uint8_t>> tiers,
-                     std::span<const std::size_t> samples,
-                     std::span<const std::shared_ptr<ReplayQueries>> queries);
+                     std::span<const std::size_t> means);
   /// Tokens of the chunk that end_chunk() waits for, and those that it may still take.
   std::size_t chunk_tokens() const { return heads_[0].window.size(); }
   std::size_t chunk_room() const;

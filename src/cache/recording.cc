@@ -19,7 +19,6 @@ void Recording::include(const Policy& policy) {
   include_attention(policy);
   const ReplayScore wanted = policy.needs().replay;
   if (wanted == ReplayScore::none) return;
-  replay_queries = replay_queries || policy.needs().refit;
   const auto chunk = static_cast<std::size_t>(policy.integer("chunk"));
   const bool own = policy.needs().replay_own;
   require(replay == ReplayScore::none ||
@@ -66,8 +65,6 @@ Cache fork_of(const Cache& cache, const Policy& policy, std::uint64_t seed) {
     const Recording& recording = from.options.recording;
     require(wanted == recording.replay && policy.needs().replay_own == recording.replay_own,
             "{} needs another replay pass than the cache has had", policy.info().name);
-    require(!policy.needs().refit || recording.replay_queries,
-            "{} needs queries that the replay pass did not note", policy.to_string());
     out->scoring.copy(from.scoring);
   }
   return CacheParts::cache_of(std::move(out));

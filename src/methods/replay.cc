@@ -16,7 +16,6 @@
 #include "ballast/summary.h"
 #include "base/checks.h"
 #include "base/fail.h"
-#include "methods/refit.h"
 #include "methods/registry.h"
 #include "storage/gap_code.h"
 #include "storage/row_memory.h"
@@ -67,7 +66,6 @@ class TieredSummary : public Summary {
     if (means_tier_.part > 0 && entries() < setup_.capacity) {
       average(block, setup_.capacity - entries());
     }
-    if (!block.observed->outside_logits().empty()) refit(block);
   }
 
   void segments(std::vector<Segment>& out) const override {
@@ -264,24 +262,6 @@ class TieredSummary : public Summary {
     return run;
   }
 
-  /// refit=values; the block is the whole text.
-  void refit(const Block& block) {
-    const std::size_t count = entries();
-    Matrix keys(count, setup_.key_dim), values(count, setup_.value_dim);
-    std::vector<Position> positions;
-    for (const Run& run : runs_) {
-      run.keys_of(1).decode(keys.view().slice(positions.size(), run.count));
-      run.values.view(0, run.count).decode(values.view().slice(positions.size(), run.count));
-      const std::vector<Position> of_run = run.all_positions();
-      positions.insert(positions.end(), of_run.begin(), of_run.end());
-    }
-    const Matrix fitted = fit_values(block, keys.view(), values.view(), positions, setup_.logits);
-    std::size_t at = 0;
-    for (Run& run : runs_) {
-      for (std::size_t i = 0; i < run.count; ++i) run.values.set(i, fitted[at++]);
-    }
-  }
-
   /// Lets means of `count` runs of neighbours stand for the block's evicted tokens, each with the
   /// weight of its tokens.
   void average(const Block& block, std::size_t count) {
@@ -364,8 +344,7 @@ ReplayScore score_of(const Policy& policy) {
 Needs needs_of(const Policy& policy) {
   return {.replay = score_of(policy),
           .replay_own = reads_own(policy),
-          .question = policy.choice("question") == "known",
-          .refit = policy.choice("refit") == "values"};
+          .question = policy.choice("question") == "known"};
 }
 
 }  // namespace
@@ -426,8 +405,6 @@ const MethodInfo& replay_method() {
                 "what the replay pass makes of attention; max weighs values and residuals"});
     all.push_back({"question", Parameter::Kind::choice, "later", 0, 0, "later|known",
                    "known: what the question looks at counts, too (run --question)"});
-    all.push_back({"refit", Parameter::Kind::choice, "no", 0, 0, "no|values",
-                   "values: those kept answer the replay pass as all did (prefill, slow)"});
     return all;
   }();
   static const MethodInfo info = {

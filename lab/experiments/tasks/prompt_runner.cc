@@ -458,7 +458,7 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
       wanted.include(variant.policy);
       const auto same_kind = [&](const Recording& x) {
         return x.replay == wanted.replay && x.replay_chunk == wanted.replay_chunk &&
-               x.replay_own == wanted.replay_own && (x.replay_queries || !wanted.replay_queries);
+               x.replay_own == wanted.replay_own;
       };
       if (!scored || !same_kind(scored->recording)) {
         scored.reset();

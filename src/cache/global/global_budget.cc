@@ -156,7 +156,7 @@ std::vector<std::size_t> means_for(const Allocation& allocation, const MeansTier
 }
 
 /// Throws Error on options and keys that exclude each other.
-void check_keys(const CacheShape& shape, const CacheOptions& options) {
+void check_keys(const CacheOptions& options) {
   const MethodInfo& info = options.policy.info();
   const bool stream = options.protocol == Protocol::stream;
   require(options.policy.keeps_generated(),
@@ -174,13 +174,6 @@ void check_keys(const CacheShape& shape, const CacheOptions& options) {
       fail("method {}: score={} adds up over the whole text: --protocol prefill, or score=max",
            info.name, options.policy.choice("score"));
     }
-  }
-  if (options.policy.needs().refit) {
-    require(!stream && shape.alibi_slopes.empty(),
-            "method {}: refit=values needs --protocol prefill, and a model without ALiBi",
-            info.name);
-    require(options.policy.real("means") == 0,
-            "method {}: refit=values and means= exclude each other", info.name);
   }
   if (options.policy.needs().question) {
     const ReplayScore score = options.policy.needs().replay;
@@ -282,7 +275,7 @@ bool asks_positions(const CacheShape& shape) {
 }
 
 GlobalBudget::GlobalBudget(CacheParts& cache) : cache_(cache) {
-  check_keys(cache.shape, cache.options);
+  check_keys(cache.options);
   if (streams()) exact_limit_ = limit_of(cache.shape, cache.options);
 }
 
@@ -445,7 +438,7 @@ void GlobalBudget::finish_prompt() {
     require(!streams() || !scoring.needs_replay(),
             "method {} needs a replay pass before the prompt ends", policy.info().name);
     if (!streams()) scores.reset();
-    for (auto& layer : layers) layer->finish_prompt(std::span<const EntryTiers>{}, {}, {});
+    for (auto& layer : layers) layer->finish_prompt(std::span<const EntryTiers>{}, {});
     return;
   }
   require(scores != nullptr, "method {} needs a replay pass before the prompt ends",
@@ -470,12 +463,6 @@ void GlobalBudget::finish_prompt() {
     }
   }
   const Allocation allocation = divide(runs, first_run, tiers, bytes());
-  std::vector<std::shared_ptr<ReplayQueries>> queries;
-  for (std::size_t l = 0; l < shape.layers; ++l) {
-    for (const ReplayHead& head : scores->layer(l)) {
-      queries.push_back(policy.needs().refit ? head.queries : nullptr);
-    }
-  }
   scores.reset();
   const std::vector<std::size_t> means =
       means_for(allocation, means_of(policy, options.protocol, tiers), tiers.size(),
@@ -483,8 +470,7 @@ void GlobalBudget::finish_prompt() {
                     allocation.bytes);
   for (std::size_t l = 0; l < shape.layers; ++l) {
     layers[l]->finish_prompt(std::span(allocation.runs).subspan(l * shape.kv_heads, shape.kv_heads),
-                             std::span(means).subspan(l * shape.kv_heads, shape.kv_heads),
-                             std::span(queries).subspan(l * shape.kv_heads, shape.kv_heads));
+                             std::span(means).subspan(l * shape.kv_heads, shape.kv_heads));
   }
 }
 

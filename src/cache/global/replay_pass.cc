@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/thread_pool.h"
-#include "methods/refit.h"
 #include "simd/vector_math.h"
 
 namespace ballast {
@@ -42,47 +41,6 @@ std::size_t rows_of(const std::vector<Segment>& segments) {
   std::size_t rows = 0;
   for (const Segment& segment : segments) rows += segment.keys.rows;
   return rows;
-}
-
-/// log Σ e^logit of a query over the first `count` keys, the last of which is its own token's.
-float log_sum(std::span<const float> query, const RowsView& keys, std::size_t count,
-              const Logits& logits) {
-  const auto window = static_cast<std::size_t>(logits.sliding_window);
-  std::vector<float> key(keys.dim), all;
-  for (std::size_t i = window > 0 ? count - std::min(window, count) : 0; i < count; ++i) {
-    keys.decode(i, key);
-    all.push_back(logit_of(kernels::dot(query, key), logits));
-  }
-  const float most = *std::ranges::max_element(all);
-  float sum = 0;
-  for (float x : all) sum += std::exp(x - most);
-  return most + std::log(sum);
-}
-
-/// Notes some queries of tokens that read again, and their attention to `keys`, their own.
-void note_queries(const LayerCache& layer, std::size_t h, ConstMatrix queries, const RowsView& keys,
-                  ReplayQueries& noted) {
-  constexpr std::size_t kMost = 1536;
-  const std::size_t group = layer.shape().queries_per_kv_head, dim = layer.shape().key_dim;
-  // A little less than would fill it, since wordings are read between the chunks of the text.
-  const double part =
-      0.9 * static_cast<double>(kMost / group) / static_cast<double>(layer.tokens());
-  for (std::size_t t = 0; t < queries.rows; ++t) {
-    if (random_unit(layer.head(h).setup.random, noted.read++) >= part ||
-        noted.positions.size() + group > kMost)
-      continue;
-    for (std::size_t g = 0; g < group; ++g) {
-      const std::span<const float> query = queries[t].subspan((h * group + g) * dim, dim);
-      noted.rows.insert(noted.rows.end(), query.begin(), query.end());
-      noted.positions.push_back(static_cast<Position>(layer.tokens()) + static_cast<Position>(t));
-      float outside = log_sum(query, keys, t + 1, layer.attention().logits());
-      if (const std::span<const float> sinks = layer.attention().sinks(h); !sinks.empty()) {
-        const float most = std::max(outside, sinks[g]);
-        outside = most + std::log(std::exp(outside - most) + std::exp(sinks[g] - most));
-      }
-      noted.outside_logits.push_back(outside);
-    }
-  }
 }
 
 }  // namespace
@@ -156,10 +114,6 @@ void run_replay(const LayerCache& layer, const ReplayRows& rows, ReplayScore sco
     attend_with_scores(
         asked, scored, layer.attention().logits(), chunk ? unused.view() : answers, reduction,
         score == ReplayScore::max ? query_weights : std::span<const float>{}, seen[q]);
-  });
-  parallel_for(heads.size(), [&](std::size_t h) {
-    if (heads[h].queries)
-      note_queries(layer, h, queries, own[h].keys.view(0, tokens), *heads[h].queries);
   });
   parallel_for(heads.size(), [&](std::size_t h) {
     const std::span<float> scores = heads[h].scores;

@@ -13,22 +13,6 @@
 
 namespace ballast {
 
-/// Some queries of a replay pass, for refit=values. Forks share them.
-struct ReplayQueries {
-  std::size_t read = 0;               ///< tokens that it has taken its pick of
-  std::vector<float> rows;            ///< queries × key_dim
-  std::vector<Position> positions;    ///< of each
-  std::vector<float> outside_logits;  ///< log Σ e^logit of the tokens that read again, and the sink
-
-  ConstMatrix view(std::size_t key_dim) const {
-    return {rows.data(), positions.size(), key_dim, key_dim};
-  }
-  std::size_t bytes() const {
-    return (rows.capacity() + outside_logits.capacity()) * sizeof(float) +
-           positions.capacity() * sizeof(Position);
-  }
-};
-
 /// One KV head.
 struct ReplayHead {
   VectorInOwnPages<float>
@@ -36,7 +20,6 @@ struct ReplayHead {
   /// Query heads × tokens: |W_O^T v|, for ReplayScore::max.
   std::shared_ptr<const Matrix> value_norms;
   VectorInOwnPages<float> norms;  ///< in stream: of each entry, the largest of the query heads'
-  std::shared_ptr<ReplayQueries> queries;  ///< null: none are wanted
 
   /// Scores and norms of what is kept, in the order of a summary's segments: a run for each tier,
   /// in the order of the text. `given`: the tier of each entry of `runs`, `tiers` if it is evicted.
@@ -75,7 +58,6 @@ class ReplayScores {
         const Matrix* values = head.value_norms.get();
         const std::size_t norms = values == nullptr ? 0 : values->rows() * values->cols();
         bytes += (head.scores.capacity() + head.norms.capacity() + norms) * sizeof(float);
-        if (head.queries) bytes += head.queries->bytes();
       }
     }
     return bytes;

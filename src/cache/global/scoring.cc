@@ -51,11 +51,6 @@ std::size_t own_chunk(const CacheOptions& options) {
   return options.recording.replay_own ? options.recording.replay_chunk : 0;
 }
 
-/// Whether a replay pass notes queries.
-bool notes_queries(const CacheOptions& options) {
-  return options.policy.needs().refit || options.recording.replay_queries;
-}
-
 }  // namespace
 
 Scoring::Scoring(CacheParts& cache) : cache_(cache) {
@@ -124,7 +119,6 @@ void Scoring::start_replay(std::size_t layer, ConstMatrix output_grams) {
     head.scores.resize(held);
     head.scores.reserve(held + chunk);
     head.scores.resize(held + chunk, 0.0f);
-    if (notes_queries(cache_.options)) head.queries = std::make_shared<ReplayQueries>();
     if (score != ReplayScore::max) return;
     Matrix norms(group, chunk);
     const ConstMatrix grams =
@@ -255,9 +249,6 @@ void Scoring::set_scores(std::size_t layer, std::size_t kv_head, std::span<const
       options.policy.needs().replay != ReplayScore::none && options.protocol == Protocol::prefill,
       "method {} in {} has no use for scores", options.policy.info().name,
       to_string(options.protocol));
-  require(!options.policy.needs().refit,
-          "method {}: refit=values needs the queries of a replay pass, not its scores alone",
-          options.policy.info().name);
   const std::size_t tokens = cache_.layers[layer]->tokens();
   require(scores.size() == tokens, "{} scores for {} tokens", scores.size(), tokens);
   require(std::ranges::all_of(scores, [](float x) { return x >= 0 && std::isfinite(x); }),
