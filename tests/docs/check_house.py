@@ -21,7 +21,7 @@ TABLE = {
     "methods that the conformance test skips": (0, 0),
     "layer loops of the forward pass": (1, 1),
     "sources of test_cache": (130, 138),
-    "lines of src and include": (71000, 92000),
+    "lines of src and include": (71000, 93000),
     "lines of lab": (19000, 21000),
     "files of more than 500 lines": (10, 16),
     "files of more than 500 lines in lab": (0, 3),

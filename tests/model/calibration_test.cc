@@ -89,7 +89,7 @@ TEST(Calibration, IsFoundBesideItsModelAndRefusedBesideAnother) {
   const Model again(reference.hf());
   ASSERT_NE(again.calibration(), nullptr);
   EXPECT_EQ(again.calibration()->key(), calibration_key(model));
-  EXPECT_EQ(again.policy_for("1/8").to_string(), "calibrated:bytes=1/8");
+  EXPECT_EQ(again.policy_for("1/8").to_string(), "calibrated:bytes=1/8,means=0.02");
   std::filesystem::copy_file(reference.hf() / "ballast.scores", other.hf() / "ballast.scores");
   EXPECT_THAT(
       error_of([&] { Model refused(other.hf()); }),
