@@ -150,7 +150,7 @@ void run(const Options& o) {
     };
   }
   o.cache.choose(options.cache, m.model);
-  if (!o.cache_dir.empty() && o.pack != "off") {
+  if (o.pack != "off") {
     options.pack = o.pack.empty() ? default_pack_preset(m.model) : pack_preset(m.model, o.pack);
   }
   if (!o.mmproj.empty() || VisionModel::is_in(m.model)) {
@@ -176,7 +176,7 @@ void run(const Options& o) {
                       format_bytes(static_cast<double>(server.memory())), options.slots,
                       server.contexts()));
   }
-  if (!o.quiet && serve::packs(options.pack, options.cache)) {
+  if (!o.quiet && !o.cache_dir.empty() && serve::packs(options.pack, options.cache)) {
     print(
         fmt::format("ballast: in {} caches lie packed to about 1/{}; --pack off keeps every bit\n",
                     o.cache_dir, options.pack.divisor));
@@ -229,9 +229,9 @@ void add_serve(CLI::App& parent, std::function<void()>& task) {
       "SIZE")
       ->capture_default_str();
   add("--pack", o.pack,
-      "How exact caches lie there: packed to 1/16, 1/32, 1/64 of their bytes with a little loss; "
-      "off: "
-      "bit-exact  [default: 1/16 where the model has a basis, see ballast calibrate]",
+      "How exact caches that rest lie there, and in memory: packed to 1/16, 1/32, 1/64 of their "
+      "bytes with a little loss; off: bit-exact  [default: 1/16 where the model has a basis, see "
+      "ballast calibrate]",
       "SIZE");
   add("--library", o.library,
       "Folder of ballast library add: a request with \"context\": \"library\" asks its documents",

@@ -146,6 +146,31 @@ TEST(PackedCache, GoesOnLikeTheCacheThatWasPacked) {
   }
 }
 
+TEST(PackedCache, LaterTokensComeBehindTheirBeginning) {
+  test::ToySize size;
+  size.directions = 168;
+  const Packed toy(size);
+  for (Positions positions : {Positions::absolute, Positions::rolling}) {
+    CacheOptions options = options_of("exact");
+    options.positions = positions;
+    Cache cache = cache_of(toy.basis, toy_rows(toy.basis, 400), toy_shape(), options);
+    cache.finish_prompt();
+    const auto whole = pack(cache, toy.codec, kFine),
+               later = pack(cache, toy.codec, kFine, {}, 256);
+    EXPECT_LT(later.size(), whole.size());
+    EXPECT_EQ(PackedFile::parse(later, "file").first, 256u);
+    EXPECT_THAT(error_of([&] { unpack(later, "file", toy.codec); }),
+                testing::HasSubstr("from token 256 on"));
+    Cache back = cache.clone();
+    EXPECT_THAT(error_of([&] { unpack_behind(back, later, "file", toy.codec); }),
+                testing::HasSubstr("from token 256, not from 400"));
+    back.truncate(256);
+    unpack_behind(back, later, "file", toy.codec);
+    EXPECT_EQ(back.tokens(), 400u);
+    EXPECT_LT(difference(cache, back), 0.3);
+  }
+}
+
 TEST(PackedCache, IsSmallAndSaysWhatItIs) {
   const Packed toy;
   Cache cache = cache_of(toy.basis, toy_rows(toy.basis, 2000), toy_shape(), options_of("exact"));
