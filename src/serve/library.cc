@@ -5,6 +5,7 @@
 #include "ballast/engine/context_file.h"
 #include "ballast/engine/packing.h"
 #include "base/fail.h"
+#include "base/os/files.h"
 #include "base/read_file.h"
 #include "documents/document.h"
 #include "library/library_json.h"
@@ -98,7 +99,7 @@ std::string ServedLibrary::page(const std::string& id, std::size_t page) {
   for (const auto& document : library_.content()->documents) {
     if (document->id() != id) continue;
     for (const LibrarySource& source : document->sources) {
-      if (changed_at(source.path) != source.changed) continue;
+      if (written_at(source.path) != source.changed) continue;
       const std::string bytes = read_file(source.path, {.pipes = false});
       const std::string_view pdf = pdf_in(bytes, source.name);
       if (!pdf.empty()) return picture_of_page(pdf, page, source.name, true);
