@@ -3,8 +3,8 @@
 
     sessions.py MODEL [memory] [return] [trace] [--json OUT]
 
-memory: --sessions sessions of --tokens tokens, of which --common begin all of them, after they have rested: bytes
-beside one exact cache each. return: the processor's time until the first token of a session that comes back, beside
+memory: --sessions sessions of --tokens tokens, of which --common begin all of them: bytes of one exact cache each
+beside those held while all are in use, and once all rest. return: the processor's time until the first token of a session that comes back, beside
 reading its text anew. trace: 40 questions on an agent's conversation (agent_trace.py) that is packed after every turn,
 beside one that never is. Without names all three. The model needs a basis (`ballast calibrate`). Parts that OUT has are
 not measured again, and a table of all of them is printed.
@@ -74,9 +74,10 @@ def text(seed, tokens):
 
 def memory(options):
     with Server(options) as server:
-        empty, system, tokens = server.metric("prefix_bytes"), text(0, options.common), 0
+        system, tokens, made = text(0, options.common), 0, []
         for i in range(options.sessions):
             session = server.call("POST", "/v1/sessions", {})["id"]
+            made.append(session)
             messages = [{"role": "system", "content": system},
                         {"role": "user", "content": text(i + 1, options.tokens - options.common)}]
             usage = server.chat(messages, session=session)["usage"]
@@ -85,10 +86,12 @@ def memory(options):
             live = server.call("GET", f"/v1/sessions/{session}")
             print(f"    {i + 1}: {usage['prompt_tokens']} tokens, {usage['cached_tokens']} cached, {live['bytes']} bytes,"
                   f" {live['shared_bytes']} shared", flush=True)
+        used = server.metric("prefix_bytes")
+        for session in made:
             server.call("POST", f"/v1/sessions/{session}/release", {})
-        held = server.metric("prefix_bytes") - empty
-    return {"sessions": options.sessions, "tokens": tokens, "bytes": held, "exact": tokens * exact,
-            "ratio": tokens * exact / held}
+        rests = server.metric("prefix_bytes")
+    return {"sessions": options.sessions, "tokens": tokens, "exact": tokens * exact, "in_use": used, "resting": rests,
+            "ratio_in_use": tokens * exact / used, "ratio": tokens * exact / rests}
 
 
 def comes_back(options):
