@@ -201,10 +201,12 @@ class Runner {
   }
 
   /// Throws Error if the run cannot finish. `prompt`: tokens of the prompt or of the loaded cache;
-  /// `more`: the most tokens before the answer; `several`: questions continue copies of the cache.
+  /// `more`: the most tokens before the answer; `several`: questions continue copies of the cache,
+  /// which share its rows unless it is a stream.
   void plan(std::size_t prompt, std::size_t more, const Cache* loaded = nullptr,
             bool several = false) {
     check_positions(prompt, more);
+    const bool copied = several && cache_options_.protocol == Protocol::stream;
     const std::size_t answer = generate_.max_tokens;
     const std::size_t room = endless() ? answer : config().max_positions - prompt - more;
     // The cache grows with an unbounded answer, but some models need the maximum length beforehand.
@@ -215,7 +217,7 @@ class Runner {
       cache_options_.expected_tokens =
           cache_options_.protocol == Protocol::stream ? prompt : length_;
       const std::size_t most = answer == 0 ? room : std::min(answer, room);
-      o_.cache.fit(cache_options_, m_.model, prompt, more + most, several ? 2 : 1, o_.quiet);
+      o_.cache.fit(cache_options_, m_.model, prompt, more + most, copied ? 2 : 1, o_.quiet);
     }
     const std::size_t chunk =
         std::min(PrefillOptions().chunk, loaded != nullptr ? more : prompt + more);
@@ -224,7 +226,7 @@ class Runner {
     MemoryEstimate estimate = m_.model.estimate(cache_options_, joined ? 0 : prompt,
                                                 length_ - prompt, std::max<std::size_t>(chunk, 1));
     if (loaded != nullptr) estimate.cache = estimate.kept;
-    if (several) estimate.cache = std::max(estimate.cache, 2 * estimate.kept);
+    if (copied) estimate.cache = std::max(estimate.cache, 2 * estimate.kept);
     if (guard_) estimate.cache *= 2;  // a copy while sizes are tried
     if (loaded == nullptr && has_context() && Gauge::why_not(m_.model, cache_options_).empty()) {
       estimate.scratch += Engine::kLogitRows * m_.model.config().vocabulary * sizeof(float);

@@ -40,7 +40,7 @@ TEST_F(Calibrate, SparesTheSecondReading) {
   EXPECT_EQ(made.exit_code, 0) << made.err;
   EXPECT_THAT(made.out, testing::HasSubstr("model.gguf.scores\n"));
   EXPECT_THAT(made.out, testing::HasSubstr("model.gguf.pack: for packing: calibrated in"));
-  EXPECT_EQ(method(), "calibrated:bytes=1/8");
+  EXPECT_EQ(method(), "calibrated:bytes=1/8,means=0.02");
   const Model model{std::filesystem::path(model_)};
   const auto basis = find_pack_basis(model);
   ASSERT_NE(basis, nullptr);
