@@ -102,7 +102,7 @@ struct HeadCache {
   std::size_t first = 0;  ///< rows held there
   Rows sink_keys;
   Rows sink_values;
-  std::size_t sink = 0;  ///< rows held there
+  std::size_t sink = 0;              ///< rows held there
   std::shared_ptr<Summary> summary;  ///< of copies, too, once it stays as it is
   Window window;
   QueryMemory queries;
