@@ -41,8 +41,9 @@ copy_libraries() {
   done
 }
 
-# ICU's data with what Ballast uses, a third of Debian's 31 MB: names, formats and collations of
-# languages go, encodings, word and sentence boundaries and normal forms stay. $1: folder.
+# ICU's data with what Ballast uses, a third of Debian's 31 MB. Names, formats and collations of
+# languages go, names of characters, and EBCDIC of East Asia; other encodings, word and sentence
+# boundaries and normal forms stay. $1: folder.
 small_icu() {
   local real version items
   local kept='root|res_index|supplementalData|pool|keyTypeData|timezoneTypes|likelySubtags'
@@ -53,7 +54,8 @@ small_icu() {
   rm -rf "$items" && mkdir -p "$items"
   (cd "$items" && ar x "${real%.so*}.a" && objcopy -O binary --only-section=.rodata ./*.o "icudt${version}l.dat" &&
    icupkg -l "icudt${version}l.dat" >names &&
-   grep -E -e '^(coll|curr|lang|region|unit|zone|rbnf)/' -e '\.spp$' -e '^[^/]*\.res$' names |
+   grep -E -e '^(coll|curr|lang|region|unit|zone|rbnf)/' -e '\.spp$' -e '^[^/]*\.res$' -e '^unames' \
+      -e '^ibm-(1364|1371|1388|1390|1399|930|933|935|937|939|16684)_' names |
      grep -vE "^($kept)\." >gone.txt &&
    icupkg -r gone.txt "icudt${version}l.dat" &&
    genccode -a gcc -e "icudt$version" "icudt${version}l.dat" >/dev/null &&
@@ -113,7 +115,7 @@ wheel() {
   # The compiler as CMake names it, in a folder one deep: ccache finds the objects of other builds.
   CXX=c++ "$env/bin/pip" wheel -q --disable-pip-version-check --no-deps -C build-dir=build-wheel -w "$made" .
   small_icu build-wheel
-  LD_LIBRARY_PATH=$PWD/build-wheel PATH=$env/bin:$PATH auditwheel repair -w "$dist" "$made"/*.whl
+  LD_LIBRARY_PATH=$PWD/build-wheel PATH=$env/bin:$PATH auditwheel repair -z 9 --strip -w "$dist" "$made"/*.whl
   rm -rf "$made"
 }
 
