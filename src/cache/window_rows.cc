@@ -16,10 +16,8 @@ WindowRows::WindowRows(Rows keys, Rows values)
     : own_(new Held{std::move(keys), std::move(values)}) {}
 
 std::size_t WindowRows::bytes() const {
-  std::vector<HeldMemory> all;
-  list(all);
-  std::size_t sum = 0;
-  for (const HeldMemory& one : all) sum += one.bytes;
+  std::size_t sum = own_ ? own_->bytes() : 0;
+  for (const Part& part : parts_) sum += part.held->bytes();
   return sum;
 }
 
@@ -135,9 +133,7 @@ void WindowRows::share(const WindowRows& other, std::size_t used) {
 }
 
 void WindowRows::list(std::vector<HeldMemory>& out) const {
-  const auto add = [&out](const Held& held) {
-    out.push_back({&held, held.keys.bytes() + held.values.bytes()});
-  };
+  const auto add = [&out](const Held& held) { out.push_back({&held, held.bytes()}); };
   for (const Part& part : parts_) add(*part.held);
   if (own_) add(*own_);
 }

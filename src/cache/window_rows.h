@@ -54,6 +54,7 @@ class WindowRows {
  private:
   struct Held {
     Rows keys, values;
+    std::size_t bytes() const { return keys.bytes() + values.bytes(); }
     /// Rows that have been shared, at most; they are never written again.
     std::atomic<std::size_t> lent = 0;
   };

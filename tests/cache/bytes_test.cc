@@ -154,7 +154,7 @@ TEST(StreamMemory, DoesNotGrowOnceTheBudgetIsFull) {
 // Copies of a cache hold what they have in common once.
 constexpr std::size_t kPrompt = 600, kRead = 700, kEnd = 900;
 
-/// Bytes of all rows and summaries, those that are shared once.
+/// Bytes of all rows and summaries; shared ones count once.
 std::size_t held(std::initializer_list<const Cache*> caches) {
   std::map<const void*, std::size_t> all;
   for (const Cache* cache : caches) {

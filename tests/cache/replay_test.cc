@@ -8,6 +8,7 @@
 #include "ballast/threads.h"
 #include "cache/replay_reading.h"
 #include "methods/allocation.h"
+#include "methods/replay.h"
 #include "temp_dir.h"
 
 namespace ballast::test {
@@ -340,6 +341,14 @@ TEST(Replay, MeansStandForNeighboursAmongTheEvicted) {
   Cache loaded = Cache::load(dir / "kept.cache");
   EXPECT_EQ(loaded.bytes().used(), cache.bytes().used());
   EXPECT_TRUE(same_bits(feed(cache, r.again, 0, 20, 5), feed(loaded, r.again, 0, 20, 7)));
+}
+
+TEST(Replay, AStreamHasNoMeans) {
+  const Policy policy = Policy::parse("replay:bytes=1/8,means=0.2");
+  for (const Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    const std::vector<Tier> tiers = replay_tiers(policy, protocol, 16, 24);
+    EXPECT_EQ(means_of(policy, protocol, tiers).part, protocol == Protocol::prefill ? 0.2 : 0);
+  }
 }
 
 TEST(Replay, OutputsAreAttentionAndNothingIsKept) {

@@ -20,7 +20,7 @@ TABLE = {
     "uses of whole_cache": (0, 0),
     "methods that the conformance test skips": (0, 0),
     "layer loops of the forward pass": (1, 1),
-    "sources of test_cache": (130, 135),
+    "sources of test_cache": (130, 136),
     "lines of src and include": (71000, 93000),
     "lines of lab": (19000, 21000),
     "files of more than 500 lines": (10, 13),

@@ -426,8 +426,8 @@ class Compiler {
     return id;
   }
   struct Reference {
-    std::optional<Id> id;           ///< nothing: being read
-    std::optional<Id> later;        ///< what stands for it then, where it is used
+    std::optional<Id> id;           ///< none: the schema is still being read
+    std::optional<Id> later;        ///< placeholder node for uses while it is being read
     GrammarBuilder::Rule rule = 0;  ///< of `later`
   };
 

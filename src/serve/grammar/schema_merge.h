@@ -1,4 +1,4 @@
-// Schemas that name others, and those that are said together.
+// Resolves $ref, and merges the schemas of allOf into one.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class SchemaPlaces {
   std::string where_;
 };
 
-/// Makes one schema of several, as far as that is one: allOf, and keywords beside $ref.
+/// Merges schemas that must all hold into one: those of allOf, and keywords beside $ref.
 class SchemaMerge {
  public:
   explicit SchemaMerge(const SchemaPlaces& places) : places_(places) {}

@@ -37,8 +37,8 @@ class SchemaNodes {
   }
   /// What a node chooses from, itself if it does not. Without what is not complete yet.
   std::vector<Id> parts(Id id);
-  /// One node for several. Choices hold no choices but those that are not complete yet, so that
-  /// looking at each takes no longer than the schema is. Throws ApiError for more than kChoices.
+  /// A node whose values are those of any of `ids`. Nested choices are flattened, but for those
+  /// that are still being read. Throws ApiError for more than kChoices.
   Id choice(const std::vector<Id>& ids, const std::string& where);
 
   /// Of these only one may hold: check_exclusive() looks.

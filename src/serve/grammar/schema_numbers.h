@@ -10,8 +10,8 @@
 namespace ballast::serve {
 
 /// What minimum, maximum, exclusiveMinimum, exclusiveMaximum and multipleOf of a schema leave;
-/// nothing: any number. Throws ApiError where that is none (`where`: of the schema), or for a value
-/// that the keyword does not take.
+/// none: any number. Throws ApiError if no number is left, or if a keyword has a value of another
+/// kind. `where`: the schema's place, for messages.
 std::optional<JsonRules::Numbers> numbers_of(Fields& f, bool integer, const std::string& where);
 /// Whether a constant lies between the bounds, and is a multiple.
 bool is_within(Fields& f, const Json& value);
