@@ -9,12 +9,13 @@ plain    sixteen documents: the eight of ../shared/data/plain, and data/held-out
 debian   Debian's own books and manuals by their packages (apt-get download; nothing is kept outside FOLDER), and the
          questions of lab/bench/library.jsonl
 
-An answer is right if it contains one of accept, in lower case and without commas; a question that has no answer is
-right if "Not in the library" is said. FOLDER/NAME.library is the library, which `ballast library add` goes on with
-after an interruption, FOLDER/NAME.jsonl what each question gave: of every section that was asked its answer and its
-evidence (score, certainty, least, missing, looked_up; see src/library/evidence.h). Prints
+An answer is right if it contains one of accept, in lower case and without commas; where that is a list, all of the
+list. A question that has no answer is right if "Not in the library" is said. Questions on Debian's books are in the
+text's words or in others, or have two places to find, or no answer. FOLDER/NAME.library is the library, which `ballast
+library add` goes on with after an interruption, FOLDER/NAME.jsonl what each question gave: of every section that was
+asked its answer and its evidence (score, certainty, least, missing, looked_up; see src/library/evidence.h). Prints
 
-    right             answers, and of them those of the section that was taken
+    right             answers, and of them those of the section that was taken; of each kind of question
     among, first      the right document among the sections asked, and first by the question's words
     alone             answers right of the right document's section, where it was asked
     cited             right answers whose citations contain the answer
@@ -137,7 +138,8 @@ def ask(questions, library, found, options):
 
 def is_right(question, answer):
     said = answer.lower().replace(",", "")
-    return any(accept.lower().replace(",", "") in said for accept in question["accept"])
+    wanted = [[accept] if isinstance(accept, str) else accept for accept in question["accept"]]
+    return any(all(part.lower().replace(",", "") in said for part in parts) for parts in wanted)
 
 
 def is_of(question, name):
@@ -155,6 +157,8 @@ def report(questions, answers):
     absent = [(q, a) for q, a in pairs if not q["accept"]]
     right = [(q, a) for q, a in there if a["supported"] and is_right(q, a["answer"])]
     print("right            ", count(a["supported"] and is_right(q, a["answer"]) for q, a in there))
+    for kind in dict.fromkeys(q["kind"] for q, _ in there if "kind" in q):
+        print(f"  {kind:15}", count(a["supported"] and is_right(q, a["answer"]) for q, a in there if q["kind"] == kind))
     taken = [(q, a, [a["documents"][i]["name"] for i in a["from"]]) for q, a in there]
     print("right document   ", count(any(is_of(q, name) for name in names) for q, a, names in taken))
     print("among, first     ", count(any(is_of(q, d["name"]) for d in a["documents"]) for q, a in there) + ",",
@@ -162,7 +166,7 @@ def report(questions, answers):
     alone = [[d for d in a["documents"] if is_of(q, d["name"])] for q, a in there]
     print("alone            ", count(any(is_right(q, d["answer"]) for d in of)
                                      for (q, a), of in zip(there, alone) if of))
-    print("cited            ", count(any(is_right(q, c["text"]) for c in a["citations"]) for q, a in right))
+    print("cited            ", count(is_right(q, " ".join(c["text"] for c in a["citations"])) for q, a in right))
     print("not in it        ", count(not a["supported"] for _, a in absent) + " /",
           count(not a["supported"] for _, a in there))
 
