@@ -2,7 +2,7 @@
 """Whether a library answers right: by sections asked alone.
 
     library.py MODEL plain [--out FOLDER] [--ballast build/ballast] [--sections 3]
-    library.py MODEL debian [--half tuned|held-out] [--limit TOKENS]
+    library.py MODEL debian [--half tuned|held-out] [--peer]
 
 plain    sixteen documents: the eight of ../shared/data/plain, and data/held-out's as others beside them; the first six
          questions of each, 48 in all, and sixteen that none of them answers
@@ -15,11 +15,15 @@ text's words or in others, or have two places to find, or no answer. FOLDER/NAME
 library add` goes on with after an interruption, FOLDER/NAME.jsonl what each question gave: of every section that was
 asked its answer and its evidence (score, certainty, least, missing, looked_up; see src/library/evidence.h). Prints
 
-    right             answers, and of them those of the section that was taken; of each kind of question
+    right             answers, and of each kind of question
     among, first      the right document among the sections asked, and first by the question's words
+    not in it         said where it is not / said where it is
+    right document    of the section that was taken
     alone             answers right of the right document's section, where it was asked
     cited             right answers whose citations contain the answer
-    not in it         said where it is not / said where it is
+
+--peer asks the same questions by ordinary retrieval with llama.cpp (lab/bench/library_peer.py), of the texts that the
+library holds, and prints the same rows, and the seconds to the first token; FOLDER/NAME.peer.jsonl goes on, too.
 """
 import argparse
 import gzip
@@ -27,8 +31,11 @@ import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import time
+
+import library_peer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -120,11 +127,26 @@ def ballast(options, *arguments, quiet=True):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE if quiet else None, text=True).stdout
 
 
+def add(texts, library, options):
+    begin = time.time()
+    pack = ["--pack", options.pack] if options.pack else []
+    ballast(options, "add", "-m", options.model, "--library", library, *pack, texts, quiet=False)
+    print(f"added in {time.time() - begin:.0f} s")
+
+
+def unasked(questions, found):
+    known = {one["question"] for one in lines(found)} if found.exists() else set()
+    return [one["q"] for one in questions if one["q"] not in known]
+
+
 def ask(questions, library, found, options):
     """Asks what `found` has no answer to, some questions at a time."""
     begin = time.time()
-    known = {one["question"] for one in lines(found)} if found.exists() else set()
-    left = [one["q"] for one in questions if one["q"] not in known]
+    left = unasked(questions, found)
+    if options.peer:
+        library_peer.ask(left, library, options.model, found)
+        print(f"{len(left)} asked in {time.time() - begin:.0f} s")
+        return
     batches = -(-len(left) // BATCH)
     for at in range(batches):  # each has questions on most documents
         asked = options.out / "questions.txt"
@@ -159,16 +181,27 @@ def report(questions, answers):
     print("right            ", count(a["supported"] and is_right(q, a["answer"]) for q, a in there))
     for kind in dict.fromkeys(q["kind"] for q, _ in there if "kind" in q):
         print(f"  {kind:15}", count(a["supported"] and is_right(q, a["answer"]) for q, a in there if q["kind"] == kind))
-    taken = [(q, a, [a["documents"][i]["name"] for i in a["from"]]) for q, a in there]
-    print("right document   ", count(any(is_of(q, name) for name in names) for q, a, names in taken))
     print("among, first     ", count(any(is_of(q, d["name"]) for d in a["documents"]) for q, a in there) + ",",
           count(bool(a["documents"]) and is_of(q, a["documents"][0]["name"]) for q, a in there))
+    print("not in it        ", count(not a["supported"] for _, a in absent) + " /",
+          count(not a["supported"] for _, a in there))
+    return there, right
+
+
+def report_library(questions, answers):
+    there, right = report(questions, answers)
+    taken = [(q, a, [a["documents"][i]["name"] for i in a["from"]]) for q, a in there]
+    print("right document   ", count(any(is_of(q, name) for name in names) for q, a, names in taken))
     alone = [[d for d in a["documents"] if is_of(q, d["name"])] for q, a in there]
     print("alone            ", count(any(is_right(q, d["answer"]) for d in of)
                                      for (q, a), of in zip(there, alone) if of))
     print("cited            ", count(is_right(q, " ".join(c["text"] for c in a["citations"])) for q, a in right))
-    print("not in it        ", count(not a["supported"] for _, a in absent) + " /",
-          count(not a["supported"] for _, a in there))
+
+
+def report_peer(questions, answers):
+    report(questions, answers)
+    seconds = [a["seconds_to_first"] for a in answers]
+    print(f"first token       {statistics.mean(seconds):.1f} s, median {statistics.median(seconds):.1f}")
 
 
 def main():
@@ -182,6 +215,7 @@ def main():
     parser.add_argument("--sections", default="3")
     parser.add_argument("--pack", default="")
     parser.add_argument("--make", action="store_true", help="write the corpus, read nothing")
+    parser.add_argument("--peer", action="store_true", help="ordinary retrieval with llama.cpp in place of Ballast")
     parser.add_argument("--again", action="store_true", help="print what there is, ask nothing")
     options = parser.parse_args()
     texts = options.out / options.corpus
@@ -190,16 +224,16 @@ def main():
     if options.make:
         return
     library = options.out / f"{options.corpus}.{options.model.stem}.library"
-    found = options.out / f"{options.corpus}.{options.half}.{options.model.stem}.jsonl"
+    found = options.out / f"{options.corpus}.{options.half}.{options.model.stem}{'.peer' * options.peer}.jsonl"
     if not options.again:
-        begin = time.time()
-        pack = ["--pack", options.pack] if options.pack else []
-        ballast(options, "add", "-m", options.model, "--library", library, *pack, texts, quiet=False)
-        print(f"added in {time.time() - begin:.0f} s")
+        if not options.peer:
+            add(texts, library, options)
         ask(questions, library, found, options)
     answers = {one["question"]: one for one in lines(found)}
     questions = [one for one in questions if one["q"] in answers]
-    report(questions, [answers[one["q"]] for one in questions])
+    (report_peer if options.peer else report_library)(questions, [answers[one["q"]] for one in questions])
+    if options.peer:
+        return
     size = sum(path.stat().st_size for path in library.iterdir())
     text = sum(os.path.getsize(path) for path in texts.rglob("*") if path.is_file())
     print(f"bytes             {size:,} of the library, {text:,} of the files")

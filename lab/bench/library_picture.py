@@ -15,10 +15,12 @@ WIDTH, EDGE, BAR = 720, 28, 26
 LETTER = 0.6  # of a letter's height: its mean width, or a little more
 STYLE = """
 text { font-family: system-ui, sans-serif; fill: #1f2328 }
-.page { fill: #ffffff } .rail { fill: #eff2f5 } .other { fill: #818b98 } .ours { fill: #1a7f37 } .soft { fill: #59636e }
+.page { fill: #ffffff } .rail { fill: #eff2f5 } .soft { fill: #59636e }
+.other { fill: #818b98 } .ours { fill: #1a7f37 }
 @media (prefers-color-scheme: dark) {
   text { fill: #f0f6fc }
-  .page { fill: #0d1117 } .rail { fill: #212830 } .other { fill: #7d8590 } .ours { fill: #3fb950 } .soft { fill: #9198a1 }
+  .page { fill: #0d1117 } .rail { fill: #212830 } .soft { fill: #9198a1 }
+  .other { fill: #7d8590 } .ours { fill: #3fb950 }
 }"""
 
 
