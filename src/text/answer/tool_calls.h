@@ -7,21 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "formats/json.h"
+#include "text/answer/call_forms.h"
+#include "text/answer/call_tags.h"
 
 namespace ballast {
-
-struct ToolCall {
-  std::string name;
-  std::string arguments;  ///< JSON, as the model wrote it where it wrote JSON
-  std::string id = {};    ///< where the model wrote one
-};
-
-/// A function that a model may call.
-struct Function {
-  std::string name;
-  Json parameters = {};  ///< a schema; null: not known
-};
 
 /// Takes calls out of an answer that comes in pieces. Between <tool_call> and </tool_call> these
 /// are calls: JSON (Hermes, Qwen), <function=NAME> with <parameter=NAME> (Qwen3-Coder, without
@@ -41,7 +30,7 @@ class ToolCallReader {
       "<tool_call|>", "<start_function_call>", "<end_function_call>", "<escape>",
       "<|\"|>"};
 
-  explicit ToolCallReader(std::vector<Function> functions) : functions_(std::move(functions)) {}
+  explicit ToolCallReader(std::vector<Function> functions) : forms_(std::move(functions)) {}
 
   /// The text that is certain not to be of a call. Appends to `calls` those that are whole.
   std::string push(std::string_view piece, std::vector<ToolCall>& calls);
@@ -49,40 +38,29 @@ class ToolCallReader {
   std::string finish(std::vector<ToolCall>& calls);
 
  private:
-  /// Where the call in `text`, which follows an opening tag, is closed.
-  struct Body {
+  /// Where the call in `text`, which follows an opening tag, is closed. `depth` is of JSON that may
+  /// go on to the end of the answer.
+  struct Body : calls::JsonEnd {
     enum class Kind { unknown, json, xml, other } kind = Kind::unknown;
-    std::size_t at = 0;                     ///< bytes looked at
     std::size_t first = std::string::npos;  ///< the first closing tag, in a string or not
-    bool in_string = false, escaped = false;
-    int depth = 0;  ///< of JSON that may go on to the end of the answer
   };
+  struct Reading;
   enum class Closed { yes, not_yet, never };
   /// `closed`: its place, if yes.
   static Closed find_close(std::string_view text, Body& body, std::size_t& closed);
   /// The same of <function=NAME>, which `text` begins with; `closed`: the place behind its end.
   Closed find_function_end(std::string_view text, Body& body, std::size_t& closed) const;
-  /// Whether the JSON that `text` begins with has ended, before body.at.
-  static bool ends_json(std::string_view text, Body& body);
-  /// Whether it has ended, and other text follows it.
+  /// Whether the JSON that `text` begins with has ended, and other text follows it.
   static bool goes_on(std::string_view text, Body& body);
   std::string read(std::vector<ToolCall>& calls, bool ends);
-  bool add_call(std::string_view text, std::vector<ToolCall>& calls) const;
-  bool add_json(std::string_view json, std::vector<ToolCall>& calls) const;
-  /// Calls behind a mark, or at the beginning of the answer; `rest`: what follows them.
-  bool add_marked(std::string_view text, std::vector<ToolCall>& calls,
-                  std::string_view& rest) const;
-  /// Calls that are written like code; takes them from `text`.
-  bool add_code(std::string_view& text, std::vector<ToolCall>& calls) const;
-  /// Whether an answer that begins so may be a call without <tool_call>.
-  bool may_be_bare(std::string_view text) const;
-  bool may_be_code(std::string_view text) const;
-  bool add_array(std::string_view json, std::vector<ToolCall>& calls) const;
-  bool add_pairs(std::string_view text, std::vector<ToolCall>& calls) const;
-  bool add_xml(std::string_view xml, std::vector<ToolCall>& calls) const;
-  const Function* find(std::string_view name) const;
+  /// Takes or lets through what the text begins with. False: the rest is held until more has come.
+  bool step(Reading& r, std::vector<ToolCall>& calls, bool ends);
+  bool take_function(Reading& r, std::vector<ToolCall>& calls, bool ends);
+  bool take_marked(Reading& r, std::vector<ToolCall>& calls, bool ends);
+  bool take_tagged(Reading& r, std::vector<ToolCall>& calls, bool ends);
+  void let_through(Reading& r, std::size_t count);
 
-  std::vector<Function> functions_;
+  CallForms forms_;
   std::string held_;        ///< what may become a call, and spaces before it
   std::size_t spaces_ = 0;  ///< of held_: as many spaces begin it
   Body body_;               ///< of the call that held_ begins with
