@@ -106,13 +106,14 @@ Json SessionCalls::compact(const std::string& id, const Json& body) const {
 Json SessionCalls::remove(const std::string& id) const {
   const auto info = sessions_.remove(id, owner_);
   if (!info) no_session(id);
-  // Forks may rest on the same rows.
-  const std::vector<SessionInfo> others = sessions_.list(owner_);
-  const bool shared = std::ranges::any_of(others, [&](const SessionInfo& other) {
-    return other.kind == info->kind && other.tokens.size() >= info->tokens.size() &&
-           std::equal(info->tokens.begin(), info->tokens.end(), other.tokens.begin());
-  });
-  if (!shared) prefixes_.remove(info->kind, info->tokens);
+  std::size_t others =
+      0;  // tokens of the text that a fork of it has, too, or what it was forked of
+  for (const SessionInfo& other : sessions_.list(owner_)) {
+    if (other.kind != info->kind) continue;
+    const auto same = std::ranges::mismatch(other.tokens, info->tokens).in2;
+    others = std::max(others, static_cast<std::size_t>(same - info->tokens.begin()));
+  }
+  prefixes_.remove(info->kind, info->tokens, others);
   return {{"id", id}, {"object", "session"}, {"deleted", true}};
 }
 

@@ -72,6 +72,26 @@ TEST(ServeSessions, AreMadeUsedForkedAndRemoved) {
   EXPECT_THAT(server.post("/v1/sessions", {{"ttl", "2d"}}).body, HasSubstr("24h"));
 }
 
+TEST(ServeSessions, StayWhenTheirForksAreRemoved) {
+  const TestServer server;
+  const Json made = server.post("/v1/sessions", Json::object()).json();
+  const std::string path = "/v1/sessions/" + made["id"].get<std::string>();
+  Json body = chat(told());
+  body["session"] = made["id"];
+  const Reply first = server.post(kChat, body);
+  const std::size_t before = server.get(path).json()["cached_tokens"];
+  for (int i = 0; i < 2; ++i) {
+    const std::string fork = server.post(path + "/fork", Json::object()).json()["id"];
+    Json branch = next(body, first);
+    branch["session"] = fork;
+    EXPECT_GE(cached(server.post(kChat, branch)), before - 1) << "fork " << i;
+    EXPECT_EQ(send(server.port(), "DELETE", "/v1/sessions/" + fork).status, 200);
+    EXPECT_EQ(server.get(path).json()["cached_tokens"], before);
+  }
+  EXPECT_EQ(send(server.port(), "DELETE", path).status, 200);
+  EXPECT_THAT(server.get("/metrics").body, HasSubstr("ballast_prefixes 0\n"));
+}
+
 TEST(ServeSessions, HaveTheirSizeAndAreCompacted) {
   const TestServer server;
   const Json made =

@@ -420,15 +420,50 @@ bool Prefixes::compact(const std::string& kind, const std::vector<Token>& text, 
   return true;
 }
 
-void Prefixes::remove(const std::string& kind, const std::vector<Token>& text) {
+void Prefixes::remove(const std::string& kind, const std::vector<Token>& text, std::size_t but) {
   const std::scoped_lock lock(mutex_);
-  std::erase_if(kept_, [&](const Kept& one) {
-    const Prefix& p = *one.prefix;
-    if (p.kind != kind || common(p.tokens, text) < p.tokens.size()) return false;
-    if (files_) files_->remove(p.id);
-    return true;
-  });
+  for (auto next = kept_.begin(); next != kept_.end();) {
+    const auto at = next++;
+    const Prefix& p = *at->prefix;
+    const bool of_text = p.kind == kind && common(p.tokens, text) == p.tokens.size();
+    if (of_text && p.tokens.size() > but) cut(at, but);
+  }
   count();
+}
+
+void Prefixes::cut(List::iterator at, std::size_t tokens) {
+  const std::shared_ptr<const Prefix> whole = at->prefix;
+  const bool there = std::ranges::any_of(kept_, [&](const Kept& one) {
+    const Prefix& p = *one.prefix;
+    return &p != whole.get() && p.kind == whole->kind && p.compressed == whole->compressed &&
+           !p.whole && common(p.tokens, whole->tokens) >= tokens;
+  });
+  const auto drop = [&] {
+    if (files_) files_->remove(whole->id);
+    kept_.erase(at);
+  };
+  if (there || whole->whole || tokens == 0 || tokens < whole->compressed) return drop();
+  use(at);
+  if (!at->prefix->cache && !load(at)) return;  // which has dropped it, or there is no memory
+  auto rest = without_cache(*at->prefix);
+  rest->logits = at->prefix->logits;
+  try {
+    rest->cache = at->prefix->cache->clone();
+    if (const RecurrentStates* states = rest->cache->recurrent()) {
+      tokens = states->reachable(tokens);
+    }
+    if (tokens == 0 || tokens < whole->compressed) return drop();
+    rest->cache->truncate(tokens);
+  } catch (const Error&) {
+    return drop();
+  }
+  rest->tokens.resize(tokens);
+  rest->rows = ledger_.join(*rest->cache);
+  if (!take_beside_first(rest->bytes() - rest->rows.bytes(), rest->lease)) return drop();
+  rest->rows = ledger_.hold(*rest->cache, rest->lease);
+  rest->id = new_id("pre_");
+  at->prefix = std::move(rest);
+  if (files_) files_->write(at->prefix, {whole->id});
 }
 
 void Prefixes::count() const {

@@ -128,8 +128,9 @@ class Prefixes {
   /// Makes that cache small where it is: see Cache::compact. False: there is none. Throws Error
   /// where it cannot be, or there is no memory for a copy.
   bool compact(const std::string& kind, const std::vector<Token>& text, std::size_t bytes);
-  /// Drops caches that have no tokens but those of the text, from disk too.
-  void remove(const std::string& kind, const std::vector<Token>& text);
+  /// Drops what caches have of the text behind its first tokens, `but`, from disk too. Those that
+  /// have other tokens stay.
+  void remove(const std::string& kind, const std::vector<Token>& text, std::size_t but = 0);
 
  private:
   static constexpr std::size_t kMost = 1024;
@@ -171,6 +172,8 @@ class Prefixes {
       const Prefix& prefix) const;
   /// The same of what is not packed: a copy; none: there is no such cache.
   std::optional<Cache> live_beginning(const Prefix& packed) const;
+  /// Drops its tokens but the first; all, where it cannot go back so far or another has these.
+  void cut(List::iterator at, std::size_t tokens);
   /// `packed` takes its place.
   void replace(List::iterator at, std::shared_ptr<Prefix> packed);
   void pack_resting();
