@@ -2,7 +2,7 @@
 """Whether a library answers right: by sections asked alone.
 
     library.py MODEL plain [--out FOLDER] [--ballast build/ballast] [--sections 3]
-    library.py MODEL debian [--half tuned|held-out] [--peer]
+    library.py MODEL debian [--half tuned|held-out] [--peer | --first-token N]
 
 plain    sixteen documents: the eight of ../shared/data/plain, and data/held-out's as others beside them; the first six
          questions of each, 48 in all, and sixteen that none of them answers
@@ -23,7 +23,8 @@ asked its answer and its evidence (score, certainty, least, missing, looked_up; 
     cited             right answers whose citations contain the answer
 
 --peer asks the same questions by ordinary retrieval with llama.cpp (lab/bench/library_peer.py), of the texts that the
-library holds, and prints the same rows, and the seconds to the first token; FOLDER/NAME.peer.jsonl goes on, too.
+library holds, and prints the same rows, and the seconds to the first token; FOLDER/NAME.peer.jsonl goes on, too. --first-token
+asks N questions of `ballast serve` and prints the seconds to the first token of each answer alone.
 """
 import argparse
 import gzip
@@ -198,10 +199,14 @@ def report_library(questions, answers):
     print("cited            ", count(is_right(q, " ".join(c["text"] for c in a["citations"])) for q, a in right))
 
 
+def report_first(seconds):
+    print(f"first token       {statistics.mean(seconds):.1f} s, median {statistics.median(seconds):.1f},"
+          f" longest {max(seconds):.1f}")
+
+
 def report_peer(questions, answers):
     report(questions, answers)
-    seconds = [a["seconds_to_first"] for a in answers]
-    print(f"first token       {statistics.mean(seconds):.1f} s, median {statistics.median(seconds):.1f}")
+    report_first([a["seconds_to_first"] for a in answers])
 
 
 def main():
@@ -216,6 +221,7 @@ def main():
     parser.add_argument("--pack", default="")
     parser.add_argument("--make", action="store_true", help="write the corpus, read nothing")
     parser.add_argument("--peer", action="store_true", help="ordinary retrieval with llama.cpp in place of Ballast")
+    parser.add_argument("--first-token", type=int, default=0, metavar="N", help="of N questions, by `ballast serve`")
     parser.add_argument("--again", action="store_true", help="print what there is, ask nothing")
     options = parser.parse_args()
     texts = options.out / options.corpus
@@ -224,6 +230,10 @@ def main():
     if options.make:
         return
     library = options.out / f"{options.corpus}.{options.model.stem}.library"
+    if options.first_token:
+        asked = [one["q"] for one in questions[::max(1, len(questions) // options.first_token)]][:options.first_token]
+        report_first(library_peer.first_tokens(asked, library, options.model, options.ballast))
+        return
     found = options.out / f"{options.corpus}.{options.half}.{options.model.stem}{'.peer' * options.peer}.jsonl"
     if not options.again:
         if not options.peer:

@@ -83,12 +83,10 @@ def programs():
 
 
 class Server:
-    """llama-server of a model, as long as the block lasts."""
+    """A server that speaks OpenAI's API, as long as the block lasts; `more`: members of each request."""
 
-    def __init__(self, model, log):
-        self.command = [programs() / "llama-server", "-m", model, "-t", str(os.cpu_count()), "-c", "8192", "-np", "1",
-                        "-fa", "on", "--jinja", "--host", "127.0.0.1", "--no-webui"]
-        self.log = log
+    def __init__(self, command, log, **more):
+        self.command, self.log, self.more = command, log, more
 
     def __enter__(self):
         with socket.socket() as free:
@@ -98,7 +96,7 @@ class Server:
             self.process = subprocess.Popen([*self.command, "--port", str(self.port)], stdout=log, stderr=log)
         while not self.is_ready():
             if self.process.poll() is not None:
-                raise SystemExit(f"llama-server ended: see {self.log}")
+                raise SystemExit(f"{self.command[0]} ended: see {self.log}")
             time.sleep(0.5)
         return self
 
@@ -122,9 +120,9 @@ class Server:
         begin = time.monotonic()
         reply = self.request("POST", "/v1/chat/completions",
                              {"messages": [{"role": "user", "content": prompt}], "temperature": 0, "max_tokens": 48,
-                              "cache_prompt": False, "stream": True})
+                              "stream": True, **self.more})
         if reply.status != 200:
-            raise SystemExit(f"llama-server: {reply.read().decode()}")
+            raise SystemExit(f"{self.command[0]}: {reply.read().decode()}")
         text, first = "", None
         for line in reply:
             data = line.decode().removeprefix("data: ").strip()
@@ -137,12 +135,24 @@ class Server:
         return text.strip(), first
 
 
+def llama_server(model, log):
+    return Server([programs() / "llama-server", "-m", model, "-t", str(os.cpu_count()), "-c", "8192", "-np", "1",
+                   "-fa", "on", "--jinja", "--host", "127.0.0.1", "--no-webui"], log, cache_prompt=False)
+
+
+def first_tokens(questions, library, model, program):
+    """Seconds to the first token of each answer that `ballast serve` gives from the library."""
+    log = library.with_suffix(".serve.log")
+    with Server([program, "serve", "-m", model, "--library", library], log, context="library") as server:
+        return [server.answer(question)[1] for question in questions]
+
+
 def ask(questions, library, model, found):
     """Asks `questions`, and appends to the file `found` what each gave."""
     if not questions:
         return
     index = Index(passages(library))
-    with Server(model, found.with_suffix(".log")) as server:
+    with llama_server(model, found.with_suffix(".log")) as server:
         for question in questions:
             begin = time.monotonic()
             best = index.best(question)
