@@ -172,7 +172,6 @@ AnswerEvidence Tried::of(const std::vector<FoundSection>& sections,
 }
 
 bool add_to(Tried& tried, const Event& event) {
-  if (const auto* error = std::get_if<ApiError>(&event)) throw ApiError(*error);
   if (const auto* piece = std::get_if<Piece>(&event)) {
     tried.text += piece->text;
     for (const GeneratedToken& token : piece->tokens) {

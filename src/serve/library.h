@@ -77,7 +77,7 @@ class ServedLibrary {
 /// The job with which a section is tried: a short answer, without chance, that says what it looks
 /// up.
 Job trial_of(const Job& job, std::shared_ptr<const Context> context);
-/// Adds what a trial says. Returns whether it is over. Throws the ApiError that it ended with.
+/// Adds what a trial says. Returns whether it is over.
 bool add_to(Tried& tried, const Event& event);
 
 }  // namespace ballast::serve

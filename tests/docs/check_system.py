@@ -30,7 +30,7 @@ SAME = {
     "src/serve/texts/contexts.cc": FILES,
     "src/serve/http/http.cc": SOCKETS,
     "src/serve/texts/owners.cc": FILES,
-    "src/serve/server.cc": SOCKETS,
+    "src/serve/http/doorman.cc": SOCKETS,
 }
 SYSTEMS = re.compile(r"__(linux|APPLE|GLIBC|unix|MACH)__|\"/(proc|sys)/")
 

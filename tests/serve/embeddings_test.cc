@@ -1,4 +1,4 @@
-#include "serve/embeddings.h"
+#include "serve/token_calls.h"
 
 #include <gmock/gmock.h>
 

@@ -8,6 +8,7 @@
 #include "report/json.h"
 #include "serve/client.h"
 #include "serve/http/api_error.h"
+#include "serve/requests/place.h"
 #include "temp_dir.h"
 
 namespace ballast::test {

@@ -9,31 +9,30 @@ namespace {
 
 /// A part of a chat completion that shows an image.
 Json image_part(Fields& part) {
-  const Json* about = part.find("source");
-  if (about == nullptr) refuse(part.full("source"), "{} is missing", part.full("source"));
-  Fields source(*about, part.full("source."));
-  const bool is_url = needed(source, "type") == "url";
-  Json out = picture_part(needed(source, is_url ? "url" : "data"));
+  Fields source = part.inside("source");
+  Json out = picture_part(source.needed(source.needed("type") == "url" ? "url" : "data"));
   source.ignore({"media_type"});
   source.end();
   return out;
 }
 
+Json text_part(const std::string& text) { return {{"type", "text"}, {"text", text}}; }
+
 /// The content of a result: a text, or parts where it shows images. `mark`: cache_control of its
 /// last part that has one.
-Json result_of(const Json& content, const std::string& where, Json& mark) {
+Json content_of_result(const Json& content, const std::string& where, Json& mark) {
   if (!content.is_array()) return text_of(content, where, {"text"});
   std::string text;
   Json parts = Json::array();
   bool shows = false;
   for (std::size_t i = 0; i < content.size(); ++i) {
     Fields part(content[i], fmt::format("{}[{}].", where, i));
-    const std::string type = needed(part, "type");
+    const std::string type = part.needed("type");
     part.ignore({"citations"});
     if (const Json* control = part.find("cache_control")) mark = *control;
     if (type == "text") {
-      text += needed(part, "text");
-      parts.push_back({{"type", "text"}, {"text", content[i]["text"]}});
+      text += part.needed("text");
+      parts.push_back(text_part(part.needed("text")));
     } else if (type == "image") {
       parts.push_back(image_part(part));
       shows = true;
@@ -45,82 +44,108 @@ Json result_of(const Json& content, const std::string& where, Json& mark) {
   return shows ? parts : Json(text);
 }
 
-/// What a user's or an assistant's message becomes: results of calls are messages of their own.
-void add_message(const Json& message, const std::string& where, Json& out) {
-  Fields f(message, where);
-  const std::string role = needed(f, "role");
+/// A message of chat completions, of the parts of one of Anthropic's.
+class Message {
+ public:
+  explicit Message(std::string role) : role_(std::move(role)) {}
+
+  /// Results of calls are messages of their own, in `out`.
+  void add(Fields& part, Json& out);
+  /// The message, unless it had only results.
+  void end(Json& out);
+
+ private:
+  static Json call_of(Fields& part);
+  static Json result_of(Fields& part);
+
+  std::string role_, text_, thoughts_;
+  Json parts_ = Json::array(), calls_ = Json::array();
+  bool has_any_ = false;    ///< parts, results too
+  bool has_parts_ = false;  ///< pictures, or what is marked to be kept
+  Json mark_;               ///< cache_control of what becomes no part
+};
+
+void Message::add(Fields& part, Json& out) {
+  const std::string type = part.needed("type");
+  const bool user = role_ == "user", assistant = role_ == "assistant";
+  const Json* control = part.find("cache_control");
+  part.ignore({"citations"});
+  has_any_ = true;
+  if (type == "text") {
+    text_ += part.needed("text");
+    parts_.push_back(text_part(part.needed("text")));
+  } else if (type == "image" && user) {
+    parts_.push_back(image_part(part));
+    has_parts_ = true;
+  } else if (type == "thinking" && assistant) {
+    thoughts_ += part.needed("thinking");
+    part.ignore({"signature"});
+  } else if (type == "redacted_thinking" && assistant) {
+    part.ignore({"data"});
+  } else if (type == "tool_use" && assistant) {
+    calls_.push_back(call_of(part));
+  } else if (type == "tool_result" && user) {
+    out.push_back(result_of(part));
+    return part.end();
+  } else {
+    unsupported(part.full("type"), type, "text, image, thinking, tool_use and tool_result");
+  }
+  part.end();
+  if (control == nullptr) return;
+  const bool in_part = type == "text" || type == "image";
+  (in_part ? parts_.back()["cache_control"] : mark_) = *control;
+  has_parts_ = has_parts_ || in_part;
+}
+
+Json Message::call_of(Fields& part) {
+  const Json* input = part.find("input");
+  part.ignore({"caller"});
+  return {{"id", part.needed("id")},
+          {"type", "function"},
+          {"function",
+           {{"name", part.needed("name")}, {"arguments", input == nullptr ? "{}" : line(*input)}}}};
+}
+
+Json Message::result_of(Fields& part) {
+  const Json *result = part.find("content"), *control = part.find("cache_control");
+  Json out = {{"role", "tool"}, {"tool_call_id", part.needed("tool_use_id")}}, mark;
+  out["content"] =
+      result == nullptr ? Json("") : content_of_result(*result, part.full("content"), mark);
+  if (control != nullptr) mark = *control;
+  if (!mark.is_null()) out["cache_control"] = std::move(mark);
+  part.ignore({"is_error"});
+  return out;
+}
+
+void Message::end(Json& out) {
+  if (role_ == "user" && has_any_ && text_.empty() && !has_parts_) return;
+  Json one = {{"role", role_}, {"content", has_parts_ ? std::move(parts_) : Json(text_)}};
+  if (!thoughts_.empty()) one["reasoning_content"] = thoughts_;
+  if (!calls_.empty()) one["tool_calls"] = std::move(calls_);
+  if (!mark_.is_null()) one["cache_control"] = std::move(mark_);
+  out.push_back(std::move(one));
+}
+
+/// Adds what a message becomes.
+void add_message(const Json& json, const std::string& where, Json& out) {
+  Fields f(json, where);
+  const std::string role = f.needed("role");
   if (role != "user" && role != "assistant" && role != "system") {
     refuse(where + "role", R"({}role: {} is neither "user" nor "assistant")", where,
            shown(Json(role)));
   }
-  const Json* content = f.find("content");
-  if (content == nullptr) refuse(where + "content", "{}content is missing", where);
+  const Json& content = f.value("content");
   f.end();
-  Json one = {{"role", role}};
-  if (!content->is_array()) {
-    one["content"] = text_of(*content, where + "content", {"text"});
-    out.push_back(std::move(one));
+  if (!content.is_array()) {
+    out.push_back({{"role", role}, {"content", text_of(content, where + "content", {"text"})}});
     return;
   }
-  std::string text, thoughts;
-  Json parts = Json::array();  // with pictures, or marked to be kept
-  bool shows = false;
-  Json mark;  // of what becomes no part
-  Json calls = Json::array();
-  for (std::size_t i = 0; i < content->size(); ++i) {
-    Fields part((*content)[i], fmt::format("{}content[{}].", where, i));
-    const std::string type = needed(part, "type");
-    part.ignore({"citations"});
-    const Json* control = part.find("cache_control");
-    if (type == "text") {
-      const std::string words = needed(part, "text");
-      parts.push_back({{"type", "text"}, {"text", words}});
-      text += words;
-    } else if (type == "image" && role == "user") {
-      parts.push_back(image_part(part));
-      shows = true;
-    } else if (type == "thinking" && role == "assistant") {
-      thoughts += needed(part, "thinking");
-      part.ignore({"signature"});
-    } else if (type == "redacted_thinking" && role == "assistant") {
-      part.ignore({"data"});
-    } else if (type == "tool_use" && role == "assistant") {
-      const Json* input = part.find("input");
-      part.ignore({"caller"});
-      calls.push_back({{"id", needed(part, "id")},
-                       {"type", "function"},
-                       {"function",
-                        {{"name", needed(part, "name")},
-                         {"arguments", input == nullptr ? "{}" : line(*input)}}}});
-    } else if (type == "tool_result" && role == "user") {
-      const Json* result = part.find("content");
-      Json inner;
-      out.push_back(
-          {{"role", "tool"},
-           {"tool_call_id", needed(part, "tool_use_id")},
-           {"content",
-            result == nullptr ? Json("") : result_of(*result, part.full("content"), inner)}});
-      if (control != nullptr) inner = *control;
-      if (!inner.is_null()) out.back()["cache_control"] = std::move(inner);
-      part.ignore({"is_error"});
-    } else {
-      unsupported(part.full("type"), type, "text, image, thinking, tool_use and tool_result");
-    }
-    if (control != nullptr && (type == "text" || type == "image")) {
-      parts.back()["cache_control"] = *control;
-      shows = true;
-    } else if (control != nullptr && type != "tool_result") {
-      mark = *control;
-    }
-    part.end();
+  Message message(role);
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    Fields part(content[i], fmt::format("{}content[{}].", where, i));
+    message.add(part, out);
   }
-  const bool only_results = role == "user" && text.empty() && !shows && !content->empty();
-  if (only_results) return;
-  one["content"] = shows ? std::move(parts) : Json(text);
-  if (!thoughts.empty()) one["reasoning_content"] = thoughts;
-  if (!calls.empty()) one["tool_calls"] = std::move(calls);
-  if (!mark.is_null()) one["cache_control"] = std::move(mark);
-  out.push_back(std::move(one));
+  message.end(out);
 }
 
 Json tools_of(const Json& tools) {
@@ -129,7 +154,7 @@ Json tools_of(const Json& tools) {
     Fields tool(tools[i], fmt::format("tools[{}].", i));
     const std::string type = tool.text("type").value_or("custom");
     if (type != "custom") unsupported(tool.full("type"), type, "\"custom\"");
-    Json function = {{"name", needed(tool, "name")}};
+    Json function = {{"name", tool.needed("name")}};
     copy(tool, function, {"description"});
     if (const Json* schema = tool.find("input_schema")) function["parameters"] = *schema;
     tool.ignore(
@@ -144,9 +169,9 @@ Json tools_of(const Json& tools) {
 
 void add_tool_choice(const Json& choice, Json& chat) {
   Fields f(choice, "tool_choice.");
-  const std::string type = needed(f, "type");
+  const std::string type = f.needed("type");
   if (type == "tool") {
-    chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", needed(f, "name")}}}};
+    chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", f.needed("name")}}}};
   } else if (type == "auto" || type == "any" || type == "none") {
     chat["tool_choice"] = type;
   } else {
@@ -159,7 +184,7 @@ void add_tool_choice(const Json& choice, Json& chat) {
 /// {"type": "json_schema", "schema": …}
 Json response_format(const Json& format, const std::string& where) {
   Fields f(format, where + ".");
-  const std::string type = needed(f, "type");
+  const std::string type = f.needed("type");
   if (type != "json_schema") unsupported(where + ".type", type, "\"json_schema\"");
   Json about = {{"name", "answer"}};
   copy(f, about, {"schema"});
@@ -186,12 +211,12 @@ class Anthropic : public Format {
                           });
       messages.push_back({{"role", "system"}, {"content", marked ? *system : Json(text)}});
     }
-    const Json& list = list_of(f, "messages");
+    const Json& list = f.list("messages");
     for (std::size_t i = 0; i < list.size(); ++i) {
       add_message(list[i], fmt::format("messages[{}].", i), messages);
     }
     body_["messages"] = std::move(messages);
-    if (f.find("tools") != nullptr) body_["tools"] = tools_of(list_of(f, "tools"));
+    if (f.find("tools") != nullptr) body_["tools"] = tools_of(f.list("tools"));
     if (const Json* choice = f.find("tool_choice")) add_tool_choice(*choice, body_);
     if (const Json* format = f.find("output_format")) {
       body_["response_format"] = response_format(*format, "output_format");

@@ -92,10 +92,6 @@ Json Format::error(const std::string& path, const ApiError& error) {
   return error.to_json();
 }
 
-std::string line(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 std::string event(const Json& data) {
   return "event: " + data["type"].get<std::string>() + "\ndata: " + line(data) + "\n\n";
 }
@@ -132,27 +128,6 @@ Json arguments_of(const Json& call) {
   return Json::object();
 }
 
-std::string needed(Fields& fields, const char* name) {
-  const auto text = fields.text(name);
-  if (!text) refuse(fields.full(name), "{} is missing", fields.full(name));
-  return *text;
-}
-
-const Json& list_of(Fields& fields, const char* name) {
-  const Json* list = fields.find(name);
-  if (list == nullptr) refuse(fields.full(name), "{} is missing", fields.full(name));
-  if (!list->is_array()) {
-    refuse(fields.full(name), "{}: {} is not an array", fields.full(name), shown(*list));
-  }
-  return *list;
-}
-
-void unsupported(const std::string& place, const std::string& type, const std::string& known) {
-  throw ApiError(400, "unsupported_parameter",
-                 fmt::format("{}: {} is not supported; known: {}", place, shown(Json(type)), known),
-                 place);
-}
-
 Json picture_part(std::string url_or_base64) {
   const bool url = url_or_base64.starts_with("data:") || url_or_base64.starts_with("http");
   if (!url) url_or_base64.insert(0, "data:;base64,");
@@ -168,11 +143,11 @@ std::string text_of(const Json& content, const std::string& where,
   std::string out;
   for (std::size_t i = 0; i < content.size(); ++i) {
     Fields part(content[i], fmt::format("{}[{}].", where, i));
-    const std::string type = needed(part, "type");
+    const std::string type = part.needed("type");
     if (std::ranges::find(types, type) == types.end()) {
       unsupported(part.full("type"), type, *types.begin());
     }
-    out += needed(part, type == "refusal" ? "refusal" : "text");
+    out += part.needed(type == "refusal" ? "refusal" : "text");
   }
   return out;
 }

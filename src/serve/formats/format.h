@@ -61,8 +61,6 @@ std::unique_ptr<Format> ollama_format(const Json& body, bool chat);
 
 // What the translations share.
 
-/// A line of JSON; bytes that are not UTF-8 are replaced.
-std::string line(const Json& json);
 /// A server-sent event that is named by the `type` of its data.
 std::string event(const Json& data);
 /// Says in `out` when a cache was made small, if one was.
@@ -78,12 +76,5 @@ Json picture_part(std::string url_or_base64);
 /// The text of a string or of an array of parts of these types.
 std::string text_of(const Json& content, const std::string& where,
                     std::initializer_list<const char*> types);
-/// The field as a text. Throws ApiError if it is missing.
-std::string needed(Fields& fields, const char* name);
-/// A list of objects; the field must be there.
-const Json& list_of(Fields& fields, const char* name);
-/// A part that no model here can read, such as an image.
-[[noreturn]] void unsupported(const std::string& place, const std::string& type,
-                              const std::string& known);
 
 }  // namespace ballast::serve

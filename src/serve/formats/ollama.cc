@@ -51,7 +51,7 @@ bool is_no_time(const Json& time) {
 /// Makes the content of a message parts, if pictures come with it.
 void add_images(Fields& f, Json& message) {
   if (f.find("images") == nullptr) return;
-  const Json& images = list_of(f, "images");
+  const Json& images = f.list("images");
   if (images.empty()) return;
   Json parts = Json::array();
   for (const Json& image : images) {
@@ -64,25 +64,22 @@ void add_images(Fields& f, Json& message) {
 
 Json message_of(const Json& message, const std::string& where) {
   Fields f(message, where);
-  Json out = {{"role", needed(f, "role")}, {"content", f.text("content").value_or("")}};
+  Json out = {{"role", f.needed("role")}, {"content", f.text("content").value_or("")}};
   if (const auto thoughts = f.text("thinking")) out["reasoning_content"] = *thoughts;
   if (const auto name = f.text("tool_name")) out["name"] = *name;
   copy(f, out, {"tool_call_id"});
   add_images(f, out);
   if (f.find("tool_calls") != nullptr) {
-    const Json& calls = list_of(f, "tool_calls");
+    const Json& calls = f.list("tool_calls");
     for (std::size_t i = 0; i < calls.size(); ++i) {
       Fields call(calls[i], fmt::format("{}tool_calls[{}].", where, i));
-      const Json* function = call.find("function");
-      if (function == nullptr)
-        refuse(call.full("function"), "{} is missing", call.full("function"));
-      Fields about(*function, call.full("function."));
+      Fields about = call.inside("function");
       const Json* arguments = about.find("arguments");
       out["tool_calls"].push_back(
           {{"id", call.text("id").value_or(fmt::format("call_{}", i))},
            {"type", "function"},
            {"function",
-            {{"name", needed(about, "name")},
+            {{"name", about.needed("name")},
              {"arguments", arguments == nullptr ? "{}" : line(*arguments)}}}});
     }
   }
@@ -115,7 +112,7 @@ class Ollama : public Format {
     if (talk_) {
       Json messages = Json::array();
       if (f.find("messages") != nullptr) {
-        const Json& list = list_of(f, "messages");
+        const Json& list = f.list("messages");
         for (std::size_t i = 0; i < list.size(); ++i) {
           messages.push_back(message_of(list[i], fmt::format("messages[{}].", i)));
         }

@@ -31,16 +31,15 @@ class Input {
     const std::string type = f.text("type").value_or("message");
     f.ignore({"id", "status", "phase"});
     if (type == "message") {
-      const std::string role = needed(f, "role");
-      const Json* content = f.find("content");
-      if (content == nullptr) refuse(where + "content", "{}content is missing", where);
-      if (role == "user" && shows_pictures(*content)) {  // parts that chat completions take
-        messages_.push_back({{"role", role}, {"content", *content}});
+      const std::string role = f.needed("role");
+      const Json& content = f.value("content");
+      if (role == "user" && shows_pictures(content)) {  // parts that chat completions take
+        messages_.push_back({{"role", role}, {"content", content}});
         f.end();
         return;
       }
       const std::string text =
-          text_of(*content, where + "content", {"input_text", "output_text", "text", "refusal"});
+          text_of(content, where + "content", {"input_text", "output_text", "text", "refusal"});
       if (role == "assistant") {
         Json& message = assistant();
         message["content"] = message["content"].get<std::string>() + text;
@@ -50,18 +49,17 @@ class Input {
     } else if (type == "function_call") {
       Json& calls = assistant()["tool_calls"];
       calls.push_back(
-          {{"id", needed(f, "call_id")},
+          {{"id", f.needed("call_id")},
            {"type", "function"},
-           {"function", {{"name", needed(f, "name")}, {"arguments", needed(f, "arguments")}}}});
+           {"function", {{"name", f.needed("name")}, {"arguments", f.needed("arguments")}}}});
       f.ignore({"namespace"});
     } else if (type == "function_call_output") {
-      const Json* output = f.find("output");
-      if (output == nullptr) refuse(where + "output", "{}output is missing", where);
-      messages_.push_back({{"role", "tool"}, {"tool_call_id", needed(f, "call_id")}});
+      const Json& output = f.value("output");
+      messages_.push_back({{"role", "tool"}, {"tool_call_id", f.needed("call_id")}});
       messages_.back()["content"] =
-          shows_pictures(*output)
-              ? *output
-              : Json(text_of(*output, where + "output", {"input_text", "output_text", "text"}));
+          shows_pictures(output)
+              ? output
+              : Json(text_of(output, where + "output", {"input_text", "output_text", "text"}));
     } else if (type == "reasoning") {
       const Json* content = f.find("content");
       f.ignore({"summary", "encrypted_content"});
@@ -94,9 +92,9 @@ Json tools_of(const Json& tools) {
   Json out = Json::array();
   for (std::size_t i = 0; i < tools.size(); ++i) {
     Fields tool(tools[i], fmt::format("tools[{}].", i));
-    const std::string type = needed(tool, "type");
+    const std::string type = tool.needed("type");
     if (type != "function") unsupported(tool.full("type"), type, "\"function\"");
-    Json function = {{"name", needed(tool, "name")}};
+    Json function = {{"name", tool.needed("name")}};
     copy(tool, function, {"description", "parameters"});
     tool.ignore({"strict", "defer_loading"});
     tool.end();
@@ -109,9 +107,9 @@ Json tools_of(const Json& tools) {
 Json tool_choice_of(const Json& choice) {
   if (!choice.is_object()) return choice;
   Fields f(choice, "tool_choice.");
-  const std::string type = needed(f, "type");
+  const std::string type = f.needed("type");
   if (type != "function") unsupported("tool_choice.type", type, "\"function\"");
-  Json out = {{"type", "function"}, {"function", {{"name", needed(f, "name")}}}};
+  Json out = {{"type", "function"}, {"function", {{"name", f.needed("name")}}}};
   f.end();
   return out;
 }
@@ -127,19 +125,18 @@ class Responses : public Format {
     if (const auto text = f.text("instructions")) {
       messages.push_back({{"role", "system"}, {"content", *text}});
     }
-    const Json* input = f.find("input");
-    if (input == nullptr) refuse("input", "input is missing");
-    if (input->is_string()) {
-      messages.push_back({{"role", "user"}, {"content", *input}});
+    const Json& input = f.value("input");
+    if (input.is_string()) {
+      messages.push_back({{"role", "user"}, {"content", input}});
     } else {
-      const Json& items = list_of(f, "input");
+      const Json& items = f.list("input");
       Input all;
       for (std::size_t i = 0; i < items.size(); ++i)
         all.add(items[i], fmt::format("input[{}].", i));
       for (Json& message : all.take()) messages.push_back(std::move(message));
     }
     body_["messages"] = std::move(messages);
-    if (f.find("tools") != nullptr) body_["tools"] = tools_of(list_of(f, "tools"));
+    if (f.find("tools") != nullptr) body_["tools"] = tools_of(f.list("tools"));
     if (const Json* choice = f.find("tool_choice")) body_["tool_choice"] = tool_choice_of(*choice);
     if (const Json* reasoning = f.find("reasoning")) {
       Fields r(*reasoning, "reasoning.");
@@ -158,26 +155,7 @@ class Responses : public Format {
     f.ignore({"store", "include", "metadata", "user", "safety_identifier", "service_tier",
               "stream_options", "max_tool_calls"});
     f.end();
-    // The answer repeats what was asked.
-    about_ = Json::object();
-    for (const auto& [name, otherwise] : std::initializer_list<std::pair<const char*, Json>>{
-             {"instructions", nullptr},
-             {"max_output_tokens", nullptr},
-             {"metadata", Json::object()},
-             {"parallel_tool_calls", true},
-             {"previous_response_id", nullptr},
-             {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
-             {"store", false},
-             {"temperature", standard.value("temperature", Json(1))},
-             {"text", {{"format", {{"type", "text"}}}}},
-             {"tool_choice", "auto"},
-             {"tools", Json::array()},
-             {"top_p", standard.value("top_p", Json(1))},
-             {"truncation", "disabled"}}) {
-      about_[name] = body.value(name, otherwise);
-      if (about_[name].is_null()) about_[name] = otherwise;
-    }
-    about_["store"] = false;
+    repeat(body, standard);
   }
 
   Json whole(const Json& answer, const Usage& usage) override {
@@ -251,12 +229,35 @@ class Responses : public Format {
   }
 
  private:
+  /// The answer repeats what was asked.
+  void repeat(const Json& body, const Json& standard) {
+    about_ = Json::object();
+    for (const auto& [name, otherwise] : std::initializer_list<std::pair<const char*, Json>>{
+             {"instructions", nullptr},
+             {"max_output_tokens", nullptr},
+             {"metadata", Json::object()},
+             {"parallel_tool_calls", true},
+             {"previous_response_id", nullptr},
+             {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+             {"store", false},
+             {"temperature", standard.value("temperature", Json(1))},
+             {"text", {{"format", {{"type", "text"}}}}},
+             {"tool_choice", "auto"},
+             {"tools", Json::array()},
+             {"top_p", standard.value("top_p", Json(1))},
+             {"truncation", "disabled"}}) {
+      about_[name] = body.value(name, otherwise);
+      if (about_[name].is_null()) about_[name] = otherwise;
+    }
+    about_["store"] = false;
+  }
+
   void add_text(const Json& text) {
     Fields t(text, "text.");
     t.ignore({"verbosity"});
     if (const Json* format = t.find("format")) {
       Fields f(*format, "text.format.");
-      const std::string type = needed(f, "type");
+      const std::string type = f.needed("type");
       body_["response_format"] = {{"type", type}};
       if (type == "json_schema") {
         Json about = Json::object();

@@ -46,6 +46,22 @@ std::string unescaped(const std::string& text) {
   return out;
 }
 
+/// Whether a schema says that there are no other properties, which it says of its own alone.
+bool closed(const Json& schema) {
+  return schema.contains("additionalProperties") && schema["additionalProperties"] != true;
+}
+std::set<std::string> names(const Json& schema) {
+  std::set<std::string> keys;
+  const Json properties = schema.value("properties", Json::object());
+  for (const auto& [name, value] : properties.items()) keys.insert(name);
+  return keys;
+}
+/// Whether it refuses a property of another.
+bool excludes(const Json& one, const Json& other) {
+  return closed(one) && (closed(other) ? names(one) != names(other)
+                                       : !std::ranges::includes(names(one), names(other)));
+}
+
 }  // namespace
 
 std::pair<const Json*, std::string> SchemaPlaces::find(const std::string& ref,
@@ -90,20 +106,6 @@ void SchemaMerge::add(const Json& json, const std::string& where, Json& out) {
   if (merged_bytes_ > kMergedBytes) {
     refuse(where, "{}: more than {} MB of schemas are said together", where, kMergedBytes >> 20);
   }
-  // Which properties are further ones each schema says of its own.
-  const auto closed = [](const Json& one) {
-    return one.contains("additionalProperties") && one["additionalProperties"] != true;
-  };
-  const auto names = [](const Json& one) {
-    std::set<std::string> keys;
-    const Json properties = one.value("properties", Json::object());
-    for (const auto& [name, value] : properties.items()) keys.insert(name);
-    return keys;
-  };
-  const auto excludes = [&](const Json& one, const Json& other) {  // a property of the other
-    return closed(one) && (closed(other) ? names(one) != names(other)
-                                         : !std::ranges::includes(names(one), names(other)));
-  };
   if (!own.empty() && !out.empty() && (excludes(own, out) || excludes(out, own))) {
     const std::string name = f.full("additionalProperties");
     throw ApiError(400, "unsupported_parameter",

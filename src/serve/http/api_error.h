@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "ballast/error.h"
 #include "report/json.h"
 
 namespace ballast::serve {
@@ -45,6 +46,18 @@ template <typename... Args>
 [[noreturn]] void refuse(const std::string& param, fmt::format_string<Args...> message,
                          Args&&... args) {
   throw ApiError(400, "invalid_value", fmt::format(message, std::forward<Args>(args)...), param);
+}
+
+/// Runs what throws Error about the field `param`.
+template <typename Action>
+auto naming(const std::string& param, Action&& action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    const bool limit = error.code() == ErrorCode::over_limit;
+    throw ApiError(400, limit ? "context_length_exceeded" : "invalid_value",
+                   fmt::format("{}: {}", param, error.what()), param);
+  }
 }
 
 }  // namespace ballast::serve

@@ -1,5 +1,6 @@
 #include "serve/http/fields.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "formats/json_text.h"
@@ -13,8 +14,12 @@ constexpr std::size_t kValues = 1'000'000;
 
 }  // namespace
 
+std::string line(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = line(value);
   if (text.size() > 60) text = to_utf8(text.substr(0, 57)) + "...";
   return text;
 }
@@ -25,6 +30,12 @@ std::string shown_text(std::string_view text) {
   std::size_t end = kLongest;
   while (end > 0 && (text[end] & 0xc0) == 0x80) --end;
   return terminal_text(text.substr(0, end)) + "…";
+}
+
+void unsupported(const std::string& place, const Json& value, const std::string& known) {
+  throw ApiError(400, "unsupported_parameter",
+                 fmt::format("{}: {} is not supported; known: {}", place, shown(value), known),
+                 place);
 }
 
 Json parse_object(std::string_view text) {
@@ -56,6 +67,33 @@ std::optional<std::string> Fields::text(const char* name) {
   if (value == nullptr) return std::nullopt;
   if (!value->is_string()) refuse(full(name), "{}: {} is not a string", full(name), shown(*value));
   return value->get<std::string>();
+}
+
+const Json& Fields::value(const char* name) {
+  const Json* value = find(name);
+  if (value == nullptr) refuse(full(name), "{} is missing", full(name));
+  return *value;
+}
+
+std::string Fields::needed(const char* name) {
+  value(name);
+  return *text(name);
+}
+
+const Json& Fields::list(const char* name) {
+  const Json& list = value(name);
+  if (!list.is_array()) refuse(full(name), "{}: {} is not an array", full(name), shown(list));
+  return list;
+}
+
+Fields Fields::inside(const char* name) { return Fields(value(name), full(name) + "."); }
+
+std::string Fields::one_of(const char* name, std::initializer_list<const char*> known,
+                           const std::string& standard) {
+  std::string value = text(name).value_or(standard);
+  if (std::ranges::find(known, value) != known.end()) return value;
+  refuse(full(name), "{}: {} is unknown; known: \"{}\"", full(name), shown(Json(value)),
+         fmt::join(known, "\", \""));
 }
 
 bool Fields::flag(const char* name, bool standard) {

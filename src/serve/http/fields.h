@@ -27,6 +27,14 @@ class Fields {
   /// The value, or nullptr.
   const Json* find(const char* name);
   std::optional<std::string> text(const char* name);
+  // What must be there: any value, a text, a list, an object.
+  const Json& value(const char* name);
+  std::string needed(const char* name);
+  const Json& list(const char* name);
+  Fields inside(const char* name);
+  /// One of these texts; `standard` where it is not given, which may be none of them.
+  std::string one_of(const char* name, std::initializer_list<const char*> known,
+                     const std::string& standard);
   bool flag(const char* name, bool standard);
   double number(const char* name, double low, double high, double standard);
   std::optional<std::uint64_t> count(const char* name, std::uint64_t low, std::uint64_t high);
@@ -45,6 +53,12 @@ class Fields {
   std::set<std::string, std::less<>> known_;
 };
 
+/// Refuses a value that others support; `known`: what is supported here.
+[[noreturn]] void unsupported(const std::string& place, const Json& value,
+                              const std::string& known);
+
+/// A line of JSON; bytes that are not UTF-8 are replaced.
+std::string line(const Json& json);
 /// A value for a message, in at most 60 characters.
 std::string shown(const Json& value);
 /// A part of a text for a message, as it stands, in at most 80 bytes; control characters escaped.

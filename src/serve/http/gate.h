@@ -1,8 +1,6 @@
 // A few at once; the others wait, and clients take turns.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +11,7 @@
 
 #include "base/interruption.h"
 #include "serve/http/api_error.h"
+#include "serve/http/memory.h"
 
 namespace ballast::serve {
 
@@ -69,58 +68,32 @@ class Gate {
   std::map<Turn, Waiting*> waiting_;
 };
 
-inline void Gate::make_room(const std::string& client) {
-  std::map<std::string, std::size_t> count;
-  for (const auto& [turn, one] : waiting_) ++count[one->client];
-  const auto most = std::ranges::max_element(count, {}, [](const auto& one) { return one.second; });
-  if (most->second <= count[client] + 1) {
-    throw ApiError(429, "rate_limit_exceeded",
-                   "too many requests wait to be read; try again later");
-  }
-  const auto last = std::ranges::find_if(waiting_.rbegin(), waiting_.rend(), [&](const auto& one) {
-    return one.second->client == most->first;
-  });
-  last->second->refused = true;
-  waiting_.erase(std::next(last).base());
-  changed_.notify_all();
-}
+/// What a handler has while it works on a body.
+struct TextWork {
+  Gate::Place place;
+  Lease memory;
+};
 
-inline Gate::Place Gate::enter(const std::string& client) {
-  std::unique_lock lock(mutex_);
-  if (waiting_.size() >= most_waiting_) make_room(client);
-  Turn turn{round_ + 1, ++number_};
-  for (const auto& [other, one] : waiting_) {
-    if (one->client == client) turn.round = other.round + 1;  // behind its last one
-  }
-  Waiting own{client};
-  waiting_.emplace(turn, &own);
-  try {
-    while (within_ == most_ || waiting_.begin()->second != &own) {
-      Interruption::check();
-      changed_.wait_for(lock, std::chrono::milliseconds(50));
-      if (own.refused) {
-        throw ApiError(429, "rate_limit_exceeded",
-                       "too many of your requests wait to be read; try again later");
-      }
-    }
-  } catch (...) {
-    if (!own.refused) waiting_.erase(turn);
-    changed_.notify_all();
-    throw;
-  }
-  waiting_.erase(turn);
-  round_ = turn.round - 1;
-  ++within_;
-  changed_.notify_all();
-  return Place(*this);
-}
+/// Safe to use from many threads; outlives what it gives.
+class Bodies {
+ public:
+  /// `ever`: bytes of the memory that there may be for a body.
+  Bodies(Memory& memory, std::size_t ever) : memory_(memory), ever_(ever) {}
 
-inline void Gate::leave() {
-  {
-    const std::scoped_lock lock(mutex_);
-    --within_;
+  /// Waits until a body of so many bytes may be read; `document`: a text that may be a file's.
+  /// Throws ApiError where there is no memory, or too many wait; Interrupted.
+  TextWork enter(const std::string& client, std::size_t body, bool document);
+  /// The same for other work that takes so many bytes.
+  TextWork enter_large(const std::string& client, std::size_t bytes) {
+    return enter(large_, client, bytes);
   }
-  changed_.notify_all();
-}
+
+ private:
+  TextWork enter(Gate& gate, const std::string& client, std::size_t bytes);
+
+  Memory& memory_;
+  std::size_t ever_;
+  Gate small_{4}, large_{2}, documents_{2};
+};
 
 }  // namespace ballast::serve
