@@ -200,18 +200,11 @@ std::string positions_text(const ModelConfig& c) {
   return fmt::format("{}, {}", format_count(c.max_positions), kind);
 }
 
-void describe(const std::string& path, TableOutput& out) {
-  const Model model(path);
+/// What the table says beside the costs. `numbers`: parameters.
+Table table_of(const std::string& path, const Model& model, const Tokenizer& tokenizer,
+               const std::map<std::string, TypeCount>& types, std::size_t numbers) {
   const ModelConfig& c = model.config();
   const ModelFile& file = model.file();
-  const Tokenizer tokenizer(file.gguf() != nullptr ? read_vocabulary(*file.gguf())
-                                                   : read_vocabulary(file.tokenizer().folder));
-  check_rows(tokenizer, c.vocabulary, path);
-  const auto types = count_types(file);
-  std::size_t numbers = 0;
-  for (const auto& [name, count] : types) numbers += count.numbers;
-  const std::size_t tokens = std::min<std::size_t>(c.max_positions, 32768);
-  const std::vector<Cost> cost = costs(model, tokens);
   Table table({{"model"}, {path}});
   if (!c.name.empty()) table.add({"name", c.name});
   table.add({"architecture", std::string(to_string(c.family))});
@@ -245,27 +238,50 @@ void describe(const std::string& path, TableOutput& out) {
   table.add({"runs", unused.empty() ? "yes"
                                     : fmt::format("yes; {} tensors are not used, such as {}",
                                                   unused.size(), printable(unused[0]))});
-  out.show(table);
-  show_costs(out, cost, tokens);
-  Json type_list = Json::object(), cost_list = Json::array();
+  return table;
+}
+
+Json to_json(const std::map<std::string, TypeCount>& types) {
+  Json out = Json::object();
   for (const auto& [name, count] : types) {
-    type_list[name] = {
-        {"tensors", count.tensors}, {"numbers", count.numbers}, {"bytes", count.bytes}};
+    out[name] = {{"tensors", count.tensors}, {"numbers", count.numbers}, {"bytes", count.bytes}};
   }
-  for (const Cost& one : cost) {
+  return out;
+}
+
+Json to_json(const std::vector<Cost>& costs) {
+  Json out = Json::array();
+  for (const Cost& one : costs) {
     Json bytes = Json::object();
     for (std::size_t i = 0; i < kTypes.size(); ++i) {
       bytes[std::string(to_string(kTypes[i]))] = one.bytes[i] ? Json(*one.bytes[i]) : Json();
     }
-    cost_list.push_back({{"method", one.method}, {"bytes", std::move(bytes)}});
+    out.push_back({{"method", one.method}, {"bytes", std::move(bytes)}});
   }
+  return out;
+}
+
+void describe(const std::string& path, TableOutput& out) {
+  const Model model(path);
+  const ModelConfig& c = model.config();
+  const ModelFile& file = model.file();
+  const Tokenizer tokenizer(file.gguf() != nullptr ? read_vocabulary(*file.gguf())
+                                                   : read_vocabulary(file.tokenizer().folder));
+  check_rows(tokenizer, c.vocabulary, path);
+  const auto types = count_types(file);
+  std::size_t numbers = 0;
+  for (const auto& [name, count] : types) numbers += count.numbers;
+  const std::size_t tokens = std::min<std::size_t>(c.max_positions, 32768);
+  const std::vector<Cost> cost = costs(model, tokens);
+  out.show(table_of(path, model, tokenizer, types, numbers));
+  show_costs(out, cost, tokens);
   out.finish({{"kind", "model"},
               {"file", path},
               {"name", c.name},
               {"architecture", to_string(c.family)},
               {"parameters", numbers},
               {"weight_bytes", file.bytes()},
-              {"tensor_types", std::move(type_list)},
+              {"tensor_types", to_json(types)},
               {"layers", c.layers},
               {"attention_layers", c.attending().size()},
               {"width", c.width},
@@ -277,10 +293,10 @@ void describe(const std::string& path, TableOutput& out) {
               {"vocabulary", c.vocabulary},
               {"positions", c.max_positions},
               {"experts", c.experts},
-              {"unused_tensors", unused},
+              {"unused_tensors", file.unused()},
               {"sliding_windows", c.sliding_windows},
               {"tokenizer", tokenizer_json(tokenizer)},
-              {"cache_per_1000_tokens", {{"text", tokens}, {"methods", std::move(cost_list)}}}});
+              {"cache_per_1000_tokens", {{"text", tokens}, {"methods", to_json(cost)}}}});
 }
 
 void describe_vocabulary(const std::string& path, const Gguf& file, TableOutput& out) {

@@ -15,13 +15,10 @@
 #include "base/os/files.h"
 #include "base/os/memory.h"
 #include "cli/answering.h"
-#include "cli/command.h"
-#include "cli/documents.h"
-#include "cli/help.h"
 #include "cli/library_asking.h"
-#include "cli/model_options.h"
 #include "cli/mpi_ranks.h"
 #include "cli/pictures.h"
+#include "cli/run_options.h"
 #include "cli/run_report.h"
 #include "model/layer_share.h"
 #include "model/ranks.h"
@@ -30,75 +27,11 @@
 namespace ballast::cli {
 namespace {
 
-struct Options {
-  std::string model;
-  std::string prompt;
-  std::string prompt_file;
-  std::vector<std::string> context;
-  std::vector<std::string> images;
-  std::string mmproj;
-  std::vector<std::string> questions;
-  std::string questions_file;
-  std::string system;
-  bool chat = false;
-  bool raw = false;
-  CacheFlags cache;
-  GenerateFlags generate;
-  int logprobs = -1;
-  std::string save_cache;
-  std::string pack = "off";
-  std::vector<std::string> load_cache;
-  std::size_t read_again = 0;  ///< percent
-  std::string library;
-  std::string split = "layers";
-  bool cite = false;
-  bool stats = false;
-  bool quiet = false;
-  JsonOption json;
-
-  bool has_context() const { return !context.empty() || !images.empty() || !load_cache.empty(); }
-};
-
-/// The questions in order: the prompt, --question, the lines of --questions.
-std::vector<std::string> questions_of(const Options& o) {
-  require(o.prompt.empty() || o.prompt_file.empty(), "give a prompt or --prompt-file, not both");
-  std::vector<std::string> all;
-  if (!o.prompt.empty()) all.push_back(o.prompt);
-  if (!o.prompt_file.empty()) all.push_back(read_text(o.prompt_file, o.quiet));
-  all.insert(all.end(), o.questions.begin(), o.questions.end());
-  if (!o.questions_file.empty()) {
-    for (std::string& line : questions_in(o.questions_file, o.quiet)) {
-      all.push_back(std::move(line));
-    }
-  }
-  if (all.empty() && o.save_cache.empty()) {
-    require(!is_terminal(Stream::in),
-            "nothing to run: give a prompt, --prompt-file, --question or standard input");
-    all.push_back(read_text("-", o.quiet));
-  }
-  for (const std::string& question : all) {
-    require(!question.empty(), "an empty {}: give a prompt, --prompt-file or --question",
-            o.has_context() ? "question" : "prompt");
-  }
-  return all;
-}
-
-/// The texts to be asked about: of --context, or what is piped in beside a question.
-Documents context_of(const Options& o) {
-  if (!o.context.empty()) return read_documents(o.context, o.quiet);
-  const bool asks = !o.prompt.empty() || !o.questions.empty() ||
-                    (!o.prompt_file.empty() && o.prompt_file != "-") ||
-                    (!o.questions_file.empty() && o.questions_file != "-");
-  if (!asks || !o.load_cache.empty() || o.prompt_file == "-" || o.questions_file == "-") return {};
-  std::string text = piped_text(o.quiet);
-  return {text, text.empty() ? "" : "standard input"};
-}
-
 /// The state of one run: the context read and the sequence that continues it.
 class Runner {
  public:
   /// `ranks`: null if this process is alone.
-  Runner(const Options& o, std::vector<std::string> questions, Documents context,
+  Runner(const RunOptions& o, std::vector<std::string> questions, Documents context,
          const std::shared_ptr<Ranks>& ranks)
       : o_(o),
         questions_(std::move(questions)),
@@ -149,7 +82,7 @@ class Runner {
   const Tokenizer& tokenizer() const { return m_.tokenizer; }
 
  private:
-  static std::shared_ptr<const TextModel> open_model(const Options& o,
+  static std::shared_ptr<const TextModel> open_model(const RunOptions& o,
                                                      const std::shared_ptr<Ranks>& ranks) {
     auto model = std::make_shared<TextModel>(o.model);
     if (ranks) model->model.split_layers(ranks);
@@ -314,76 +247,88 @@ class Runner {
   }
 
   void answer_from_context() {
-    std::optional<Session> session;
     std::vector<std::vector<Token>> asked;
-    auto encode_questions = [&](const QuestionForm& form) {
-      std::size_t longest = 0;
-      for (const std::string& question : questions_) {
-        asked.push_back(form.question(m_.tokenizer, question));
-        require(!asked.back().empty(), "an empty question");
-        longest = std::max(longest, asked.back().size());
-      }
-      return longest;
-    };
-    const bool several = questions_.size() > 1;
-    if (!o_.load_cache.empty()) {
-      note_program();
-      session = load_documents();
-      loaded_form_ = session->form();
-      if (o_.cite) {
-        require(!session->text().empty(), "{}: --cite needs the text, which the file does not have",
-                o_.load_cache[0]);
-        Engine engine(m_.model);
-        lookup_heads_ = find_lookup_heads(engine);
-      }
-      const std::size_t more = encode_questions(session->form());
-      cache_options_ = session->cache().options();
-      plan(session->tokens(), more, &session->cache(), several);
-      note_cache(*session);
-    } else {
-      const QuestionForm form = form_of_context();
-      const std::vector<Token> tokens = pictures_.place(form.begin(m_.tokenizer));
-      report_.pictures = pictures_.work();
-      require(!tokens.empty(), "{}: the context is empty", context_.what);
-      plan(tokens.size(), encode_questions(form), nullptr, several);
-      if (o_.cite) {
-        Engine engine(m_.model);
-        lookup_heads_ = find_lookup_heads(engine);
-      }
-      session = read_prompt(form, tokens, asked);
-    }
+    Session session = o_.load_cache.empty() ? read_texts(asked) : open_saved(asked);
     if (!o_.save_cache.empty()) {
-      session->save(o_.save_cache, pack_);
+      session.save(o_.save_cache, pack_);
       if (!o_.quiet) name_written(o_.save_cache);
     }
-    const std::size_t context = session->tokens();
-    // Each question continues a copy of the cache.
+    // Each of several questions continues a copy of the cache.
     for (std::size_t i = 0; i < questions_.size(); ++i) {
       std::optional<Session> copy;
-      if (several) copy = session->clone();
-      Session& asking = several ? *copy : *session;
-      asking.cache().reserve(length_);
-      report_.question.tokens += asked[i].size();
-      std::optional<Lookup> lookup;
-      PrefillOptions options;
-      if (o_.cite) {
-        lookup.emplace(lookup_heads_, context);
-        // The first token of an answer follows the last one of the question.
-        options.on_attention = [&](const AttentionStep& step) {
-          if (step.first + step.queries.rows < asked[i].size()) return;
-          lookup->add(asking.cache(), step, step.queries.rows - 1);
-        };
-      }
-      const Stopwatch watch;
-      asking.read(asked[i], options);
-      report_.question.seconds += watch.seconds();
-      answer(questions_[i], asking, lookup ? &*lookup : nullptr);
+      if (several()) copy = session.clone();
+      ask(questions_[i], asked[i], copy ? *copy : session);
     }
+  }
+
+  bool several() const { return questions_.size() > 1; }
+
+  /// The questions as tokens. Returns the length of the longest.
+  std::size_t encode_questions(const QuestionForm& form, std::vector<std::vector<Token>>& asked) {
+    std::size_t longest = 0;
+    for (const std::string& question : questions_) {
+      asked.push_back(form.question(m_.tokenizer, question));
+      require(!asked.back().empty(), "an empty question");
+      longest = std::max(longest, asked.back().size());
+    }
+    return longest;
+  }
+
+  /// A session of contexts that were saved.
+  Session open_saved(std::vector<std::vector<Token>>& asked) {
+    note_program();
+    Session session = load_documents();
+    loaded_form_ = session.form();
+    require(!o_.cite || !session.text().empty(),
+            "{}: --cite needs the text, which the file does not have", o_.load_cache[0]);
+    prepare_to_cite();
+    const std::size_t more = encode_questions(session.form(), asked);
+    cache_options_ = session.cache().options();
+    plan(session.tokens(), more, &session.cache(), several());
+    note_cache(session);
+    return session;
+  }
+
+  /// A session that has read the texts and pictures.
+  Session read_texts(std::vector<std::vector<Token>>& asked) {
+    const QuestionForm form = form_of_context();
+    const std::vector<Token> tokens = pictures_.place(form.begin(m_.tokenizer));
+    report_.pictures = pictures_.work();
+    require(!tokens.empty(), "{}: the context is empty", context_.what);
+    plan(tokens.size(), encode_questions(form, asked), nullptr, several());
+    prepare_to_cite();
+    return read_prompt(form, tokens, asked);
+  }
+
+  void prepare_to_cite() {
+    if (!o_.cite) return;
+    Engine engine(m_.model);
+    lookup_heads_ = find_lookup_heads(engine);
+  }
+
+  void ask(const std::string& question, const std::vector<Token>& tokens, Session& session) {
+    const std::size_t context = session.tokens();
+    session.cache().reserve(length_);
+    report_.question.tokens += tokens.size();
+    std::optional<Lookup> lookup;
+    PrefillOptions options;
+    if (o_.cite) {
+      lookup.emplace(lookup_heads_, context);
+      // The first token of an answer follows the last one of the question.
+      options.on_attention = [&](const AttentionStep& step) {
+        if (step.first + step.queries.rows < tokens.size()) return;
+        lookup->add(session.cache(), step, step.queries.rows - 1);
+      };
+    }
+    const Stopwatch watch;
+    session.read(tokens, options);
+    report_.question.seconds += watch.seconds();
+    answer(question, session, lookup ? &*lookup : nullptr);
   }
 
   void answer(const std::string& question, Session& session, Lookup* lookup = nullptr) {
     const bool show = o_.json.text();
-    if (show && questions_.size() > 1) {
+    if (show && several()) {
       print(fmt::format("{}> {}\n", report_.answers.empty() ? "" : "\n", question));
     }
     GenerateOptions options = generate_;
@@ -438,7 +383,7 @@ class Runner {
     return all;
   }
 
-  const Options& o_;
+  const RunOptions& o_;
   std::vector<std::string> questions_;
   Documents context_;
   CacheOptions cache_options_;
@@ -454,37 +399,7 @@ class Runner {
   RunReport report_;
 };
 
-void check(const Options& o) {
-  require(!o.chat || !o.raw, "--chat and --raw exclude each other");
-  require(o.context.empty() || o.load_cache.empty(),
-          "--context and --load-cache exclude each other: the cache is of a context");
-  require(o.images.empty() || o.load_cache.empty(),
-          "--image and --load-cache exclude each other: the cache is of a context");
-  require(o.images.empty() || !o.raw,
-          "--image needs the model's chat template, which says where pictures stand: leave out "
-          "--raw");
-  require(o.images.empty() || !o.cite, "--cite names sentences, and a picture has none");
-  require(o.save_cache.empty() || !o.context.empty() || !o.images.empty(),
-          "--save-cache needs a --context or an --image to save");
-  require(!o.cache.is_auto() || o.load_cache.empty(),
-          "--cache auto has no effect on a cache that was saved before; give a size, such as 1/8");
-  require(o.system.empty() || o.load_cache.empty(),
-          "--system has no effect on a cache that was saved before");
-  require(!o.cite || o.load_cache.size() < 2,
-          "--cite names places in one text: load one saved cache");
-  require(o.pack == "off" || !o.save_cache.empty(), "--pack {} is for a --save-cache", o.pack);
-  require(o.read_again == 0 || o.load_cache.size() > 1,
-          "--read-again {}: only of several saved contexts some tokens are read again",
-          o.read_again);
-  require(o.logprobs < 0 || o.json.wanted(), "--logprobs needs --json, which shows them");
-  if (o.load_cache.empty()) return;
-  require(!o.chat && !o.raw, "{} has no effect with --load-cache: the saved context has its form",
-          o.chat ? "--chat" : "--raw");
-  if (o.cache.given() && std::ranges::all_of(o.load_cache, is_packed_cache)) return;
-  o.cache.refuse_overridden("--load-cache", o.generate.options.sampling.temperature > 0);
-}
-
-void run(Options& o) {
+void run(RunOptions& o) {
   if (!o.context.empty() && is_saved_cache(o.context[0])) {
     for (const std::string& path : o.context) {
       require(std::filesystem::exists(path), "--context {}: there is no such file", path);
@@ -497,13 +412,13 @@ void run(Options& o) {
   if (!o.library.empty()) {
     return ask_library({.folder = o.library,
                         .model = o.model,
-                        .questions = questions_of(o),
+                        .questions = o.all_questions(),
                         .list = o.prompt.empty(),
                         .ask = {o.generate.parse(0)},
                         .quiet = o.quiet},
                        o.json);
   }
-  check(o);
+  o.check();
   const std::shared_ptr<Ranks> ranks = mpi_ranks();
   if (ranks) {
     require(o.save_cache.empty() && o.load_cache.empty(),
@@ -518,8 +433,8 @@ void run(Options& o) {
   }
   o.json.open();
   if (!o.save_cache.empty()) OutputFile{o.save_cache};  // fails now rather than at the end
-  std::vector<std::string> questions = questions_of(o);
-  Documents context = context_of(o);
+  std::vector<std::string> questions = o.all_questions();
+  Documents context = o.texts();
   if (!o.images.empty() && context.what.empty()) {
     context.what = o.images.size() == 1 ? o.images[0] : fmt::format("{} pictures", o.images.size());
   }
@@ -547,79 +462,10 @@ void run(Options& o) {
 }  // namespace
 
 void add_run(CLI::App& parent, std::function<void()>& task) {
-  auto options = std::make_shared<Options>();
-  Options& o = *options;
+  auto options = std::make_shared<RunOptions>();
   CLI::App* app = parent.add_subcommand(
       "run", "Answer a question, alone or about texts that are read once; or continue a text");
-  add_model_option(*app, o.model);
-  auto text = [&](const char* name, auto& value, const char* help, const char* type) {
-    return app->add_option(name, value, help)->type_name(type);
-  };
-  text("PROMPT", o.prompt,
-       "A question; a model without a chat template continues it as a text. Standard input if "
-       "there is no other",
-       "");
-  text("-f,--prompt-file", o.prompt_file, "The prompt is in this file; -: standard input", "FILE");
-  text(
-      "--context", o.context,
-      "Read this once, summarise it, then answer from the summary: a text, PDF, web page, Word "
-      "file or folder "
-      "of them, -: standard input; may be repeated. Or caches that were saved of texts, which then "
-      "stand one behind the other and are not read. Without it what is piped in beside a question",
-      "FILE")
-      ->allow_extra_args(false);
-  text("--image", o.images,
-       "A picture that is asked about, before the context if there is one: JPEG, PNG, WebP, or a "
-       "PDF, "
-       "whose pages are pictures; for models that see; may be repeated",
-       "FILE")
-      ->allow_extra_args(false);
-  add_mmproj_option(*app, o.mmproj);
-  text("--question", o.questions, "A question; may be repeated", "TEXT")->allow_extra_args(false);
-  text("--questions", o.questions_file, "Questions, one a line", "FILE");
-  text("--system", o.system, "What the model is told first, where its template is used", "TEXT");
-  app->add_flag("--chat", o.chat,
-                "Put a chat template around the prompt where the model's file has none");
-  app->add_flag("--raw", o.raw,
-                "Use no chat template: continue the text, and do not cut what repeats itself");
-  o.cache.add_to(*app);
-  o.cache.add_memory_to(*app);
-  o.generate.add_to(*app);
-  text("--save-cache", o.save_cache, "Save what is kept of the context", "FILE")->group("Cache");
-  add_pack_option(*app, o.pack, "--save-cache");
-  text("--load-cache", o.load_cache,
-       "Answer from a saved context; may be repeated. Of packed ones --method, --cache-type and "
-       "others "
-       "say what becomes of them in memory",
-       "FILE")
-      ->allow_extra_args(false)
-      ->group("Cache");
-  app->add_option("--read-again", o.read_again,
-                  "Of several saved contexts, how many percent of the later ones' tokens are read "
-                  "again, so that they know the texts before")
-      ->transform(whole_number(0, 100))
-      ->type_name("PERCENT")
-      ->capture_default_str()
-      ->group("Cache");
-  app->add_option("--logprobs", o.logprobs,
-                  "In JSON, log-probabilities: of each token made, and of this many likeliest")
-      ->transform(whole_number(0, 1000))
-      ->type_name("N");
-  text("--split", o.split,
-       "Under mpirun: divide the model's layers among the processes, so that none needs the whole "
-       "model in memory",
-       "layers")
-      ->check(one_of({"layers"}))
-      ->capture_default_str();
-  app->add_flag("--cite", o.cite,
-                "After each answer, the sentences of the context that it rests on, with file, page "
-                "and line");
-  app->add_flag("--stats", o.stats, "Report speed, cache and memory on standard error");
-  app->add_flag("-q,--quiet", o.quiet, "Show no progress");
-  add_library_option(*app, o.library,
-                     {"--context", "--image", "--mmproj", "--system", "--chat", "--raw",
-                      "--logprobs", "--split", "--cite", "--stats"});
-  o.json.add_to(*app);
+  options->add_to(*app);
   app->footer(
       std::string(kUnsureHelp) +
       "Example:\n  ballast run -m model.gguf 'What is a cache?'\n"
@@ -628,4 +474,5 @@ void add_run(CLI::App& parent, std::function<void()>& task) {
       "  ballast run -m InternVL2_5-1B --image photo.jpg --question 'What is to be seen?'");
   app->callback([options, &task] { task = [options] { run(*options); }; });
 }
+
 }  // namespace ballast::cli

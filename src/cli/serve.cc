@@ -115,8 +115,22 @@ class StopSignals {
   std::thread thread_;
 };
 
-void run(const Options& o) {
-  ::umask(077);  // what clients have read is for nobody else of this machine
+/// Keys of a file, one a line.
+std::vector<std::string> keys_of(const std::string& file) {
+  std::vector<std::string> out;
+  std::string key;
+  for (char c : as_utf8(read_file(file, {.most = 1 << 20}), file) + "\n") {
+    if (c != '\n' && c != '\r') {
+      key += c;
+    } else if (!key.empty()) {
+      out.push_back(std::exchange(key, ""));
+    }
+  }
+  return out;
+}
+
+/// What does not depend on the model.
+serve::ServerOptions options_of(const Options& o) {
   serve::ServerOptions options = o.server;
   options.cache = o.cache.parse();
   if (!o.memory.empty()) options.memory = parse_bytes(o.memory, "--memory");
@@ -129,38 +143,16 @@ void run(const Options& o) {
           o.library);
   options.library = o.library;
   if (!o.key_file.empty()) {
-    std::string key;
-    for (char c : as_utf8(read_file(o.key_file, {.most = 1 << 20}), o.key_file) + "\n") {
-      if (c != '\n' && c != '\r') {
-        key += c;
-      } else if (!key.empty()) {
-        options.keys.push_back(std::exchange(key, ""));
-      }
-    }
+    const std::vector<std::string> keys = keys_of(o.key_file);
+    options.keys.insert(options.keys.end(), keys.begin(), keys.end());
     require(!options.keys.empty(), "--api-key-file {}: the file has no key; give one a line",
             o.key_file);
   }
-  TextModel m(o.model);
-  serve::Server::fit_weights(m.model, options.memory, options.slots);
-  std::string name = options.name;
-  const std::string log = !o.log.empty() ? o.log : o.quiet ? "off" : "text";
-  if (log != "off") {
-    options.log = [&name, json = log == "json"](const serve::RequestRecord& record) {
-      log_request(record, name, json);
-    };
-  }
-  o.cache.choose(options.cache, m.model);
-  if (o.pack != "off") {
-    options.pack = o.pack.empty() ? default_pack_preset(m.model) : pack_preset(m.model, o.pack);
-  }
-  if (!o.mmproj.empty() || VisionModel::is_in(m.model)) {
-    options.vision = std::make_shared<VisionModel>(m.model, m.tokenizer, o.mmproj);
-  }
-  serve::Server server(m.model, m.tokenizer, options);
-  name = server.name();
-  for (const std::string& line : server.refused()) {
-    tell(fmt::format("note: a context is left out: {}", line));
-  }
+  return options;
+}
+
+/// Says where the server is, and who may ask it.
+void greet(const Options& o, const serve::ServerOptions& options, const serve::Server& server) {
   const bool own =
       options.host == "localhost" || options.host == "::1" || options.host.starts_with("127.");
   if (!own && options.keys.empty()) {
@@ -182,23 +174,42 @@ void run(const Options& o) {
                     o.cache_dir, options.pack.divisor));
   }
   flush_output();
+}
+
+void run(const Options& o) {
+  ::umask(077);  // what clients have read is for nobody else of this machine
+  serve::ServerOptions options = options_of(o);
+  TextModel m(o.model);
+  serve::Server::fit_weights(m.model, options.memory, options.slots);
+  std::string name = options.name;
+  const std::string log = !o.log.empty() ? o.log : o.quiet ? "off" : "text";
+  if (log != "off") {
+    options.log = [&name, json = log == "json"](const serve::RequestRecord& record) {
+      log_request(record, name, json);
+    };
+  }
+  o.cache.choose(options.cache, m.model);
+  if (o.pack != "off") {
+    options.pack = o.pack.empty() ? default_pack_preset(m.model) : pack_preset(m.model, o.pack);
+  }
+  if (!o.mmproj.empty() || VisionModel::is_in(m.model)) {
+    options.vision = std::make_shared<VisionModel>(m.model, m.tokenizer, o.mmproj);
+  }
+  serve::Server server(m.model, m.tokenizer, options);
+  name = server.name();
+  for (const std::string& line : server.refused()) {
+    tell(fmt::format("note: a context is left out: {}", line));
+  }
+  greet(o, options, server);
   if (o.check) return;
   const StopSignals signals(server);
   server.run();
 }
 
-}  // namespace
-
-void add_serve(CLI::App& parent, std::function<void()>& task) {
-  auto options = std::make_shared<Options>();
-  Options& o = *options;
+void add_server_options(CLI::App& app, Options& o) {
   serve::ServerOptions& s = o.server;
-  CLI::App* app = parent.add_subcommand(
-      "serve", "Answer many clients at once, behind OpenAI's API, with contexts read once");
-  add_model_option(*app, o.model);
-  add_mmproj_option(*app, o.mmproj);
   auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    return app->add_option(name, value, help)->type_name(type)->group("Server");
+    return app.add_option(name, value, help)->type_name(type)->group("Server");
   };
   add("--host", s.host, "Address to listen on", "ADDRESS")->capture_default_str();
   add("--port", s.port, "Port to listen on; 0: any that is free", "N")
@@ -242,6 +253,18 @@ void add_serve(CLI::App& parent, std::function<void()>& task) {
   add("--cors-origin", s.origins,
       "Pages of this origin may call, such as https://chat.example; *: all pages", "ORIGIN")
       ->allow_extra_args(false);
+}
+
+}  // namespace
+
+void add_serve(CLI::App& parent, std::function<void()>& task) {
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  CLI::App* app = parent.add_subcommand(
+      "serve", "Answer many clients at once, behind OpenAI's API, with contexts read once");
+  add_model_option(*app, o.model);
+  add_mmproj_option(*app, o.mmproj);
+  add_server_options(*app, o);
   o.cache.add_to(*app);
   app->add_option("--log", o.log,
                   "A line on standard error for each request: text, json or off; text unless -q")
