@@ -213,28 +213,28 @@ std::shared_ptr<Ticket> Scheduler::submit(Job job) {
   auto running = std::make_unique<Running>();
   running->job = std::move(job);
   std::shared_ptr<Ticket> ticket = running->ticket;
-  {
-    const std::scoped_lock lock(mutex_);
-    if (queued_ >= options_.queue) {
-      const ApiError full(429, "rate_limit_exceeded",
-                          fmt::format("{} requests wait already; try again later", queued_));
-      // The client that has most of them gives up its last for one that has fewer.
-      const auto most =
-          std::ranges::max_element(waiting_, {}, [](const auto& one) { return one.second.size(); });
-      if (most == waiting_.end() ||
-          most->second.size() <= waiting_[running->job.client].size() + 1) {
-        throw ApiError(full);
-      }
-      fail(*most->second.back(), full);
-      most->second.pop_back();
-      --queued_;
-    }
-    waiting_[running->job.client].push_back(std::move(running));
-    metrics_.queued = ++queued_;
-    woken_ = true;
-  }
+  enqueue(std::move(running));
   wake_.notify_all();
   return ticket;
+}
+
+void Scheduler::enqueue(std::unique_ptr<Running> job) {
+  const std::scoped_lock lock(mutex_);
+  std::deque<std::unique_ptr<Running>>& own = waiting_[job->job.client];
+  if (queued_ >= options_.queue) {
+    const ApiError full(429, "rate_limit_exceeded",
+                        fmt::format("{} requests wait already; try again later", queued_));
+    // The client that has most of them gives up its last for one that has fewer.
+    const auto most =
+        std::ranges::max_element(waiting_, {}, [](const auto& one) { return one.second.size(); });
+    if (most->second.size() <= own.size() + 1) throw ApiError(full);
+    fail(*most->second.back(), full);
+    most->second.pop_back();
+    --queued_;
+  }
+  own.push_back(std::move(job));
+  metrics_.queued = ++queued_;
+  woken_ = true;
 }
 
 template <typename Work>
@@ -320,6 +320,35 @@ std::optional<std::vector<Scheduler::Running*>> Scheduler::pauses_for(const std:
   return others;
 }
 
+void Scheduler::forget_cancelled() {
+  for (auto client = waiting_.begin(); client != waiting_.end();) {
+    queued_ -= std::erase_if(client->second, [&](const auto& job) {
+      if (!job->ticket->cancelled()) return false;
+      ++metrics_.cancelled;
+      return true;
+    });
+    client = client->second.empty() ? waiting_.erase(client) : std::next(client);
+  }
+}
+
+Scheduler::Running* Scheduler::next_of(const std::map<std::string, std::size_t>& taken,
+                                       bool waiting) const {
+  // The first job of each client that has no slot: of those that pause, then of those that wait.
+  std::map<std::string, Running*> first;
+  for (const auto& job : running_) {
+    if (job->ended || !job->paused || job->ticket->held()) continue;
+    first.emplace(job->job.client, job.get());
+  }
+  for (const auto& [client, jobs] : waiting_) {
+    if (waiting) first.emplace(client, jobs.front().get());
+  }
+  const auto next = std::ranges::min_element(first, {}, [&](const auto& one) {
+    const auto has = taken.find(one.first);
+    return std::pair(has == taken.end() ? 0 : has->second, one.first <= last_client_);
+  });
+  return next == first.end() ? nullptr : next->second;
+}
+
 bool Scheduler::admit() {
   bool any = false, no_memory = false;
   while (true) {
@@ -333,38 +362,18 @@ bool Scheduler::admit() {
     std::size_t used = 0;
     for (const auto& [client, slots] : taken) used += slots;
     std::unique_lock lock(mutex_);
-    // Jobs whose client has left free their places in the queue.
-    for (auto client = waiting_.begin(); client != waiting_.end();) {
-      queued_ -= std::erase_if(client->second, [&](const auto& job) {
-        if (!job->ticket->cancelled()) return false;
-        ++metrics_.cancelled;
-        return true;
-      });
-      client = client->second.empty() ? waiting_.erase(client) : std::next(client);
-    }
+    forget_cancelled();
     metrics_.queued = queued_;
     metrics_.streams = used;
-    // The first job of each client that has no slot: of those that pause, then of those that wait.
-    std::map<std::string, Running*> first;
-    for (const auto& job : running_) {
-      if (job->ended || !job->paused || job->ticket->held()) continue;
-      first.emplace(job->job.client, job.get());
-    }
     // Where one waits for memory, no other that waits overtakes it.
-    for (const auto& [client, jobs] : waiting_) {
-      if (!no_memory) first.emplace(client, jobs.front().get());
-    }
-    if (first.empty()) return any;
-    const auto next = std::ranges::min_element(first, {}, [&](const auto& one) {
-      const auto has = taken.find(one.first);
-      return std::pair(has == taken.end() ? 0 : has->second, one.first <= last_client_);
-    });
-    const std::string client = next->first;
-    const auto pauses = pauses_for(client, next->second->places());
+    Running* const next = next_of(taken, !no_memory);
+    if (next == nullptr) return any;
+    const std::string client = next->job.client;
+    const auto pauses = pauses_for(client, next->places());
     if (!pauses) return any;
-    if (next->second->paused) {
-      next->second->paused = false;
-      next->second->turn = Stopwatch();
+    if (next->paused) {
+      next->paused = false;
+      next->turn = Stopwatch();
     } else {
       std::unique_ptr<Running> job = std::move(waiting_[client].front());
       waiting_[client].pop_front();
@@ -496,7 +505,7 @@ bool Scheduler::read_some() {
 }
 
 void Scheduler::read_chunk(Running& r) {
-  if (scoring_of(r.sequence->cache()).chunk_room() == 0) return read_again(r, *r.sequence, false);
+  if (scoring_of(r.sequence->cache()).chunk_room() == 0) return begin_replay(r, *r.sequence, false);
   const std::vector<Token>& prompt = r.job.prompt;
   const bool later = r.sequence->prompt_finished();
   const std::size_t end = later ? prompt.size() : r.job.compress_at;
@@ -553,10 +562,10 @@ void Scheduler::begin_compressing(Running& r) {
     if (r.read == r.job.prompt.size()) prompt_read(r);
     return;
   }
-  read_again(r, *r.sequence, true);
+  begin_replay(r, *r.sequence, true);
 }
 
-void Scheduler::read_again(Running& r, Sequence& sequence, bool ends) {
+void Scheduler::begin_replay(Running& r, Sequence& sequence, bool ends) {
   r.again = &sequence;
   r.turns = std::make_unique<Turns>(
       [this, &r, &sequence, ends, wording = replay_wording(tokenizer_, r.job.chat)](Turns& turns) {
@@ -681,7 +690,7 @@ bool Scheduler::decode() {
       if (scoring_of(sequence.cache()).chunk_room() == 0) {
         // One after the other: choices share the engine that reads again.
         if (job->turns) continue;
-        guard(*job, [&] { read_again(*job, sequence, false); });
+        guard(*job, [&] { begin_replay(*job, sequence, false); });
         began = true;
         if (job->ended) break;
         continue;

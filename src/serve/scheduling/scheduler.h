@@ -57,10 +57,17 @@ class Scheduler {
  private:
   struct Running;
 
+  /// Throws ApiError if the queue is full, and of its clients none has more there than this one.
+  void enqueue(std::unique_ptr<Running> job);
   void loop();
   /// Lets jobs of the queue in, and those that pause go on: next is who has the fewest slots, and
   /// of equals one client after the other.
   bool admit();
+  /// Jobs of clients that have left free their places in the queue, which is locked.
+  void forget_cancelled();
+  /// Who is next of the jobs that pause and, if `waiting`, of those in the queue, which is locked;
+  /// null: none.
+  Running* next_of(const std::map<std::string, std::size_t>& taken, bool waiting) const;
   /// The jobs that must pause so that a client has so many slots more: of clients that have more
   /// than it, those first that have worked longest. Nothing: there are not enough.
   std::optional<std::vector<Running*>> pauses_for(const std::string& client, std::size_t places);
@@ -73,7 +80,7 @@ class Scheduler {
   void begin_compressing(Running& job);
   /// Begins a replay pass of a sequence of the job, in turns. `ends`: if one is due, and the
   /// prompt ends then.
-  void read_again(Running& job, Sequence& sequence, bool ends);
+  void begin_replay(Running& job, Sequence& sequence, bool ends);
   void prompt_read(Running& job);
   bool decode();
   /// Each choice reads its next token. The logits are of the choices' last tokens, in `rows` or
