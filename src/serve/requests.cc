@@ -10,7 +10,6 @@
 #include "serve/requests/chat_prompt.h"
 #include "serve/requests/conversation_fields.h"
 #include "serve/requests/place.h"
-#include "serve/texts/retention.h"
 #include "text/answer/answer_text.h"
 
 namespace ballast::serve {

@@ -8,74 +8,62 @@
 #include "serve/http/fields.h"
 #include "serve/requests/documents.h"
 #include "serve/requests/place.h"
-#include "serve/texts/retention.h"
 
 namespace ballast::serve {
 namespace {
 
-[[noreturn]] void no_session(const std::string& id) {
-  throw ApiError(404, "session_not_found",
-                 fmt::format("there is no session {}", serve::shown(Json(id))));
-}
-
-/// What one client may do with sessions. Each returns the answer, and throws ApiError.
-class SessionCalls {
- public:
-  SessionCalls(Sessions& sessions, Prefixes& prefixes, const RequestLimits& limits,
-               std::string owner)
-      : sessions_(sessions), prefixes_(prefixes), limits_(limits), owner_(std::move(owner)) {}
+/// What one client wants of a session. Each function returns the answer, and throws ApiError.
+struct SessionCall {
+  const Service& service;
+  std::string owner, id;
+  Json body;
+  Sessions& sessions = service.sessions;
+  Prefixes& prefixes = service.scheduler.prefixes();
 
   /// name, cache, ttl ("5m", "1h", "24h"), pinned.
-  Json create(const Json& body) const {
+  Json create() const {
     Fields f(body);
     SessionInfo info;
-    info.owner = owner_;
+    info.owner = owner;
     info.name = parse_name(f);
     Job job;
-    parse_cache(f.find("cache"), limits_, job);
+    parse_cache(f.find("cache"), service.limits, job);
     info.cache = job.cache;
     info.compacts = job.compacts;
-    info.keep = parse_keep(f.text("ttl").value_or("1h"), "ttl");
+    info.keep = parse_ttl(f, "1h");
     info.pinned = f.flag("pinned", false);
     f.end();
-    return shown(sessions_.create(std::move(info)));
+    return shown(sessions.create(std::move(info)));
   }
   Json list() const {
     Json data = Json::array();
-    for (const SessionInfo& info : sessions_.list(owner_)) data.push_back(shown(info));
+    for (const SessionInfo& info : sessions.list(owner)) data.push_back(shown(info));
     return {{"object", "list"}, {"data", std::move(data)}};
   }
-  Json show(const std::string& id) const { return shown(needed(id)); }
-
-  Json fork(const std::string& id) const {
-    const auto info = sessions_.fork(id, owner_);
-    if (!info) no_session(id);
-    return shown(*info);
-  }
+  Json show() const { return shown(found(sessions.find(id, owner))); }
+  Json fork() const { return shown(found(sessions.fork(id, owner))); }
   /// ttl: of its rows from now on; without one they are kept while the server runs.
-  Json pin(const std::string& id, const Json& body) const {
+  Json pin() const {
     Fields f(body);
     std::optional<std::chrono::seconds> keep;
-    if (const auto ttl = f.text("ttl")) keep = parse_keep(*ttl, "ttl");
+    if (f.find("ttl") != nullptr) keep = parse_ttl(f, "");
     f.end();
-    const auto info = sessions_.hold(id, owner_, !keep, keep);
-    if (!info) no_session(id);
-    prefixes_.hold(info->kind, info->tokens, info->retention());
-    return shown(*info);
+    const SessionInfo info = found(sessions.hold(id, owner, !keep, keep));
+    prefixes.hold(info.kind, info.tokens, info.retention());
+    return shown(info);
   }
   /// Its rows are packed now; where they cannot be, they are the next to go.
-  Json release(const std::string& id) const {
-    const auto info = sessions_.hold(id, owner_, false, {});
-    if (!info) no_session(id);
-    prefixes_.release(info->kind, info->tokens);
-    return shown(*info);
+  Json release() const {
+    const SessionInfo info = found(sessions.hold(id, owner, false, {}));
+    prefixes.release(info.kind, info.tokens);
+    return shown(info);
   }
   /// bytes: of its rows from now on.
-  Json compact(const std::string& id, const Json& body) const {
+  Json compact() const {
     Fields f(body);
     const Json* bytes = f.find("bytes");
     f.end();
-    const SessionInfo info = needed(id);
+    const SessionInfo info = found(sessions.find(id, owner));
     std::size_t most = 0;
     if (bytes != nullptr && bytes->is_number_unsigned()) most = bytes->get<std::size_t>();
     try {
@@ -87,68 +75,55 @@ class SessionCalls {
         refuse("bytes", "bytes: give a size, such as \"64M\" or 67108864, not {}",
                bytes == nullptr ? "nothing" : serve::shown(*bytes));
       }
-      if (!prefixes_.compact(info.kind, info.tokens, most)) {
+      if (!prefixes.compact(info.kind, info.tokens, most)) {
         throw ApiError(409, "nothing_cached",
                        "nothing is cached of this session: its next request reads its text");
       }
     } catch (const Error& error) {
-      throw ApiError(
-          error.code() == ErrorCode::out_of_memory ? 503 : 400,
-          error.code() == ErrorCode::out_of_memory ? "insufficient_memory" : "invalid_value",
-          error.what(), "bytes");
+      const bool memory = error.code() == ErrorCode::out_of_memory;
+      throw ApiError(memory ? 503 : 400, memory ? "insufficient_memory" : "invalid_value",
+                     error.what(), "bytes");
     }
-    return shown(needed(id));
+    return show();
   }
-  Json remove(const std::string& id) const {
-    const auto info = sessions_.remove(id, owner_);
-    if (!info) no_session(id);
+  Json remove() const {
+    const SessionInfo info = found(sessions.remove(id, owner));
     std::size_t others = 0;  // tokens of the text that a fork of it, or its origin, has, too
-    for (const SessionInfo& other : sessions_.list(owner_)) {
-      if (other.kind != info->kind) continue;
-      const auto same = std::ranges::mismatch(other.tokens, info->tokens).in2;
-      others = std::max(others, static_cast<std::size_t>(same - info->tokens.begin()));
+    for (const SessionInfo& other : sessions.list(owner)) {
+      if (other.kind != info.kind) continue;
+      const auto same = std::ranges::mismatch(other.tokens, info.tokens).in2;
+      others = std::max(others, static_cast<std::size_t>(same - info.tokens.begin()));
     }
-    prefixes_.remove(info->kind, info->tokens, others);
+    prefixes.remove(info.kind, info.tokens, others);
     return {{"id", id}, {"object", "session"}, {"deleted", true}};
   }
 
- private:
-  SessionInfo needed(const std::string& id) const {
-    auto info = sessions_.find(id, owner_);
-    if (!info) no_session(id);
-    return std::move(*info);
+  SessionInfo found(std::optional<SessionInfo> info) const {
+    if (info) return std::move(*info);
+    throw ApiError(404, "session_not_found",
+                   fmt::format("there is no session {}", serve::shown(Json(id))));
   }
-  Json shown(const SessionInfo& info) const { return to_json(info, prefixes_); }
-
-  Sessions& sessions_;
-  Prefixes& prefixes_;
-  const RequestLimits& limits_;
-  std::string owner_;
+  Json shown(const SessionInfo& info) const { return to_json(info, prefixes); }
 };
 
 }  // namespace
 
 void add_session_calls(Routes& routes, const Service& s) {
-  const auto add = [&](const char* method, const char* pattern, auto work) {
+  const auto add = [&](const char* method, const char* pattern, Json (SessionCall::*work)() const) {
     routes.add(method, pattern, [&s, work](Call& call) {
-      const SessionCalls calls(s.sessions, s.scheduler.prefixes(), s.limits, s.owner_of(call));
-      const std::string id = call.parts.empty() ? "" : call.parts[0];
-      const Json body = call.request.body.empty() ? Json::object() : call.take_object();
-      call.reply(work(calls, id, body));
+      const SessionCall one{s, s.owner_of(call), call.parts.empty() ? "" : call.parts[0],
+                            call.request.body.empty() ? Json::object() : call.take_object()};
+      call.reply((one.*work)());
     });
   };
-  using Calls = const SessionCalls&;
-  using Id = const std::string&;
-  add("POST", "/v1/sessions", [](Calls c, Id, const Json& body) { return c.create(body); });
-  add("GET", "/v1/sessions", [](Calls c, Id, const Json&) { return c.list(); });
-  add("GET", "/v1/sessions/*", [](Calls c, Id id, const Json&) { return c.show(id); });
-  add("DELETE", "/v1/sessions/*", [](Calls c, Id id, const Json&) { return c.remove(id); });
-  add("POST", "/v1/sessions/*/fork", [](Calls c, Id id, const Json&) { return c.fork(id); });
-  add("POST", "/v1/sessions/*/pin",
-      [](Calls c, Id id, const Json& body) { return c.pin(id, body); });
-  add("POST", "/v1/sessions/*/release", [](Calls c, Id id, const Json&) { return c.release(id); });
-  add("POST", "/v1/sessions/*/compact",
-      [](Calls c, Id id, const Json& body) { return c.compact(id, body); });
+  add("POST", "/v1/sessions", &SessionCall::create);
+  add("GET", "/v1/sessions", &SessionCall::list);
+  add("GET", "/v1/sessions/*", &SessionCall::show);
+  add("DELETE", "/v1/sessions/*", &SessionCall::remove);
+  add("POST", "/v1/sessions/*/fork", &SessionCall::fork);
+  add("POST", "/v1/sessions/*/pin", &SessionCall::pin);
+  add("POST", "/v1/sessions/*/release", &SessionCall::release);
+  add("POST", "/v1/sessions/*/compact", &SessionCall::compact);
 }
 
 }  // namespace ballast::serve

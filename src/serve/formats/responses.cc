@@ -159,20 +159,11 @@ class Responses : public Format {
   }
 
   Json whole(const Json& answer, const Usage& usage) override {
-    const Json& choice = answer["choices"][0];
-    const Json& message = choice["message"];
-    model_ = answer["model"];
-    if (message.contains("reasoning_content")) {
-      output_.push_back(thoughts(message["reasoning_content"]));
-    }
-    if (message["content"].is_string() && message["content"] != "") {
-      output_.push_back(said(message["content"]));
-    }
-    for (const Json& call : message.value("tool_calls", Json::array())) {
-      output_.push_back(called(call));
-    }
-    cut_ = choice["finish_reason"] == "length";
-    return response(cut_ ? "incomplete" : "completed", &usage);
+    Json all = answer;  // a stream of one chunk, whose events nobody reads
+    all["choices"][0]["delta"] = answer["choices"][0]["message"];
+    chunk(all, usage);
+    close();
+    return response(status(), &usage);
   }
 
   std::string chunk(const Json& chunk, const Usage&) override {
@@ -216,9 +207,7 @@ class Responses : public Format {
 
   std::string end(const Usage& usage) override {
     std::string out = close();
-    const char* status = cut_ ? "incomplete" : "completed";
-    return out + send({{"type", std::string("response.") + status},
-                       {"response", response(status, &usage)}});
+    return out + send({{"type", "response." + status()}, {"response", response(status(), &usage)}});
   }
 
   std::string fail(const ApiError& error) override {
@@ -268,6 +257,8 @@ class Responses : public Format {
     }
     t.end();
   }
+
+  std::string status() const { return cut_ ? "incomplete" : "completed"; }
 
   // Items of the output.
   static Json thoughts(const std::string& text) {

@@ -9,8 +9,8 @@
 #include "ballast/engine/chat.h"
 #include "ballast/engine/tokenizer.h"
 #include "serve/http/fields.h"
+#include "serve/requests/place.h"
 #include "serve/scheduling/job.h"
-#include "serve/texts/retention.h"
 
 namespace ballast::serve {
 

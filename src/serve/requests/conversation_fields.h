@@ -10,7 +10,7 @@
 #include "serve/grammar/grammar.h"
 #include "serve/http/fields.h"
 #include "serve/pictures.h"
-#include "serve/texts/retention.h"
+#include "serve/requests/place.h"
 #include "text/answer/tool_calls.h"
 
 namespace ballast::serve {

@@ -97,21 +97,16 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
                              const Tokenizer& tokenizer) {
   ContextRequest out;
   Fields f(body);
-  auto text = f.text("text");
-  const auto file = f.text("file");
+  const auto given = f.text("text"), file = f.text("file");
   const bool chat = f.one_of("form", {"chat", "raw"}, "chat") == "chat";
   out.info.name = parse_name(f);
-  if (text && file) refuse("file", "file: give text or file, not both");
-  if (text) text = whole_text(*text);
-  if (file) text = text_of_file(*file, out.info.name, out.note);
+  if (given && file) refuse("file", "file: give text or file, not both");
+  const std::string text =
+      file ? text_of_file(*file, out.info.name, out.note) : whole_text(given.value_or(""));
   Pictures pictures(limits.vision);
   const std::string places = pictures_of(f, chat, pictures);
-  const bool shows_only = text.value_or("").empty() && !places.empty();
-  if (shows_only) text = "";
-  if (!text || (text->empty() && !shows_only)) {
-    refuse("text", "text: the text to be read is missing");
-  }
-  if (text->starts_with("%PDF-") || looks_binary(*text)) {
+  if (text.empty() && places.empty()) refuse("text", "text: the text to be read is missing");
+  if (text.starts_with("%PDF-") || looks_binary(text)) {
     refuse("text", "text: no text; the bytes of a file go to file, in base64");
   }
   out.info.system = f.text("system").value_or("");
@@ -123,9 +118,9 @@ ContextRequest parse_context(const Json& body, const RequestLimits& limits,
   f.end();
   naming("text", [&] {
     QuestionForm words = chat ? QuestionForm::from_template(tokenizer, out.info.system,
-                                                            shows_only ? "" : places + *text)
-                              : QuestionForm::raw(*text);
-    if (shows_only) words.before += places;
+                                                            text.empty() ? "" : places + text)
+                              : QuestionForm::raw(text);
+    if (text.empty()) words.before += places;
     place_text(words, tokenizer, limits, out);
     pictures.place_in(out.job);
   });

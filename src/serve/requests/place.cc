@@ -1,15 +1,19 @@
 #include "serve/requests/place.h"
 
 #include <algorithm>
+#include <span>
 
 #include "ballast/engine/question_form.h"
 #include "ballast/joined.h"
 #include "base/fail.h"
+#include "base/sha256.h"
 #include "methods/replay.h"
 #include "serve/http/api_error.h"
 
 namespace ballast::serve {
 namespace {
+
+using namespace std::chrono_literals;
 
 /// A share as a number, or an amount as text.
 std::string bytes_of(const Json& value, const std::string& name) {
@@ -212,6 +216,37 @@ std::shared_ptr<const Context> joined_context(
   info.tokens = cache.tokens();
   info.gauge = nullptr;  // it was of the first alone
   return std::make_shared<const Context>(Context{std::move(info), std::move(cache), Lease()});
+}
+
+std::chrono::seconds parse_ttl(Fields& object, const std::string& standard) {
+  const std::string ttl = object.one_of("ttl", {"5m", "1h", "24h"}, standard);
+  return ttl == "5m" ? 5min : ttl == "1h" ? 1h : 24h;
+}
+
+void CacheMarks::read(Fields& object, std::size_t message, std::size_t bytes) {
+  if (object.find("cache_control") == nullptr) return;
+  Fields f = object.inside("cache_control");
+  f.one_of("type", {"ephemeral"}, "ephemeral");
+  keep_ = std::max(keep_, parse_ttl(f, "5m"));
+  f.ignore({"scope"});
+  f.end();
+  last_ = Place{message, bytes};
+}
+
+std::chrono::seconds parse_retention(Fields& request) {
+  request.text("prompt_cache_key");  // there is one machine, where all that begins alike is found
+  const bool day = request.one_of("prompt_cache_retention", {"in_memory", "in-memory", "24h"},
+                                  "in_memory") == "24h";
+  return day ? 24h : 0h;
+}
+
+std::string parse_salt(Fields& request) {
+  const auto salt = request.text("cache_salt");
+  if (!salt) return "";
+  if (salt->empty()) refuse("cache_salt", "cache_salt: an empty text; leave it out");
+  Sha256 sum;  // it may be a secret, and names of files and kinds are none
+  sum.add(std::as_bytes(std::span(*salt)));
+  return sum.finish();
 }
 
 }  // namespace ballast::serve
