@@ -239,11 +239,10 @@ class Runner {
     }
     if (all.size() == 1) return std::move(all[0]);
     std::optional<Progress> progress;
-    if (o_.read_again > 0 && !o_.quiet) progress.emplace("reading again");
-    return Session::join(std::move(all), static_cast<double>(o_.read_again) / 100,
-                         [&](double done) {
-                           if (progress) progress->update(done);
-                         });
+    if (o_.reread > 0 && !o_.quiet) progress.emplace("reading again");
+    return Session::join(std::move(all), static_cast<double>(o_.reread) / 100, [&](double done) {
+      if (progress) progress->update(done);
+    });
   }
 
   void answer_from_context() {

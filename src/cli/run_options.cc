@@ -80,7 +80,7 @@ void RunOptions::add_cache_to(CLI::App& app) {
       ->type_name("FILE")
       ->allow_extra_args(false)
       ->group("Cache");
-  app.add_option("--read-again", read_again,
+  app.add_option("--read-again", reread,
                  "Of several saved contexts, how many percent of the later ones' tokens are read "
                  "again, so that they know the texts before")
       ->transform(whole_number(0, 100))
@@ -107,8 +107,8 @@ void RunOptions::check() const {
           "--system has no effect on a cache that was saved before");
   require(!cite || load_cache.size() < 2, "--cite names places in one text: load one saved cache");
   require(pack == "off" || !save_cache.empty(), "--pack {} is for a --save-cache", pack);
-  require(read_again == 0 || load_cache.size() > 1,
-          "--read-again {}: only of several saved contexts some tokens are read again", read_again);
+  require(reread == 0 || load_cache.size() > 1,
+          "--read-again {}: only of several saved contexts some tokens are read again", reread);
   require(logprobs < 0 || json.wanted(), "--logprobs needs --json, which shows them");
   if (load_cache.empty()) return;
   require(!chat && !raw, "{} has no effect with --load-cache: the saved context has its form",

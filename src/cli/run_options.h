@@ -30,7 +30,7 @@ struct RunOptions {
   std::string save_cache;
   std::string pack = "off";
   std::vector<std::string> load_cache;
-  std::size_t read_again = 0;  ///< percent
+  std::size_t reread = 0;  ///< percent
   std::string library;
   std::string split = "layers";
   bool cite = false;
