@@ -1,7 +1,5 @@
 #include "serve/session_calls.h"
 
-#include <algorithm>
-
 #include "ballast/error.h"
 #include "ballast/memory_size.h"
 #include "serve/http/api_error.h"
@@ -88,13 +86,8 @@ struct SessionCall {
   }
   Json remove() const {
     const SessionInfo info = found(sessions.remove(id, owner));
-    std::size_t others = 0;  // tokens of the text that a fork of it, or its origin, has, too
-    for (const SessionInfo& other : sessions.list(owner)) {
-      if (other.kind != info.kind) continue;
-      const auto same = std::ranges::mismatch(other.tokens, info.tokens).in2;
-      others = std::max(others, static_cast<std::size_t>(same - info.tokens.begin()));
-    }
-    prefixes.remove(info.kind, info.tokens, others);
+    prefixes.remove(info.kind, info.tokens, id,
+                    [&](const Prefix& prefix) { return sessions.needed(prefix, owner); });
     return {{"id", id}, {"object", "session"}, {"deleted", true}};
   }
 

@@ -40,5 +40,22 @@ TEST(Prefixes, AreFoundWhereMemoryIsFull) {
   }
 }
 
+// A fork is removed, and memory for what stays of it is taken from the conversation behind it.
+TEST(Prefixes, AreCutWhereMemoryIsFull) {
+  std::vector<Token> fork(500), other(500, 7);
+  for (std::size_t i = 0; i < fork.size(); ++i) fork[i] = static_cast<Token>(i);
+  serve::Metrics metrics;
+  serve::Memory memory(2 * read(fork).bytes());
+  serve::Prefixes prefixes(memory, metrics, nullptr);
+  prefixes.keep(read(other));
+  prefixes.keep(read(fork));
+  ASSERT_EQ(metrics.prefixes, 2u);
+  prefixes.remove("exact", fork, "", [](const serve::Prefix&) {
+    return serve::Prefixes::Needed{300, ""};
+  });
+  EXPECT_EQ(prefixes.held("exact", fork).tokens, 300u);
+  EXPECT_EQ(metrics.prefixes, 1u);
+}
+
 }  // namespace
 }  // namespace ballast::test

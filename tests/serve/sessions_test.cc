@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <future>
+
 #include "ballast/engine/packing.h"
 #include "model/identity_basis.h"
 #include "serve/asking.h"
@@ -89,6 +91,46 @@ TEST(ServeSessions, StayWhenTheirForksAreRemoved) {
     EXPECT_EQ(server.get(path).json()["cached_tokens"], before);
   }
   EXPECT_EQ(send(server.port(), "DELETE", path).status, 200);
+  EXPECT_THAT(server.get("/metrics").body, HasSubstr("ballast_prefixes 0\n"));
+}
+
+// What an edit of an earlier message, or another salt, leaves behind goes with the session.
+TEST(ServeSessions, LeaveNothingWhenTheyAreRemoved) {
+  const TestServer server;
+  const Json made = server.post("/v1/sessions", Json::object()).json();
+  const std::string path = "/v1/sessions/" + made["id"].get<std::string>();
+  Json body = chat(told());
+  body["session"] = made["id"];
+  Json turn = next(body, server.post(kChat, body));
+  EXPECT_GT(cached(server.post(kChat, turn)), 100u);
+  turn["messages"].back()["content"] = "Rather record 9?";
+  EXPECT_GT(cached(server.post(kChat, turn)), 100u);
+  turn["cache_salt"] = "another";
+  EXPECT_EQ(cached(server.post(kChat, turn)), 0u);
+  EXPECT_THAT(server.get("/metrics").body, HasSubstr("ballast_prefixes 3\n"));
+  const Json fork = server.post(path + "/fork", Json::object()).json();
+  EXPECT_EQ(send(server.port(), "DELETE", path).status, 200);
+  const std::string other = "/v1/sessions/" + fork["id"].get<std::string>();
+  const Json left = server.get(other).json();
+  EXPECT_EQ(left["cached_tokens"], left["tokens"]);
+  EXPECT_THAT(server.get("/metrics").body, HasSubstr("ballast_prefixes 1\n"));
+  EXPECT_EQ(send(server.port(), "DELETE", other).status, 200);
+  EXPECT_THAT(server.get("/metrics").body, HasSubstr("ballast_prefixes 0\n"));
+}
+
+TEST(ServeSessions, LeaveNothingWhenTheyAreRemovedDuringAnAnswer) {
+  const TestServer server;
+  const Json made = server.post("/v1/sessions", {{"pinned", true}}).json();
+  Json body = chat(told());
+  body["session"] = made["id"];
+  body["max_tokens"] = 200;
+  body["ignore_eos"] = true;
+  auto answer = std::async(std::launch::async, [&] { return server.post(kChat, body).status; });
+  while (server.get("/metrics").body.find("ballast_streams 1\n") == std::string::npos) {
+  }
+  const std::string path = "/v1/sessions/" + made["id"].get<std::string>();
+  EXPECT_EQ(send(server.port(), "DELETE", path).status, 200);
+  EXPECT_EQ(answer.get(), 200);
   EXPECT_THAT(server.get("/metrics").body, HasSubstr("ballast_prefixes 0\n"));
 }
 

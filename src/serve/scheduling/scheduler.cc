@@ -782,7 +782,8 @@ void Scheduler::finish(Running& r) {
 
 void Scheduler::keep_beginning(Running& r, std::vector<Token> tokens, Cache cache, Lease lease) {
   std::string kind = kind_of(r.job);
-  if (!r.job.session.empty()) options_.sessions->went_on(r.job.session, kind, tokens);
+  const std::string& session = r.job.session;
+  if (!session.empty() && !options_.sessions->went_on(session, kind, tokens)) return;
   Prefix prefix{std::move(kind),
                 std::move(tokens),
                 r.exact() ? 0 : r.job.compress_at,
@@ -792,7 +793,7 @@ void Scheduler::keep_beginning(Running& r, std::vector<Token> tokens, Cache cach
                 std::move(lease),
                 ""};
   prefix.gauge = r.gauge;
-  prefixes_.keep(std::move(prefix), r.job.keep);
+  prefixes_.keep(std::move(prefix), r.job.keep, session);
 }
 
 void Scheduler::fail(Running& r, const ApiError& error) {

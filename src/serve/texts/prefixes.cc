@@ -179,7 +179,7 @@ bool Prefixes::load(List::iterator at) {
   return true;
 }
 
-void Prefixes::keep(Prefix prefix, std::chrono::seconds keep) {
+void Prefixes::keep(Prefix prefix, std::chrono::seconds keep, std::string session) {
   const std::scoped_lock lock(mutex_);
   const auto covered = [&](const Kept& one) {
     const Prefix& p = *one.prefix;
@@ -204,7 +204,8 @@ void Prefixes::keep(Prefix prefix, std::chrono::seconds keep) {
   if (prefix.cache->bytes().room > prefix.cache->bytes().total() / 4) drop_room(*prefix.cache);
   if (pay(prefix)) {
     prefix.id = new_id("pre_");
-    kept_.push_front({std::make_shared<const Prefix>(std::move(prefix)), 0, keep});
+    kept_.push_front(
+        {std::make_shared<const Prefix>(std::move(prefix)), 0, keep, {}, std::move(session)});
     use(kept_.begin());
     if (files_) files_->write(kept_.front().prefix, std::move(replaced));
   }
@@ -420,13 +421,22 @@ bool Prefixes::compact(const std::string& kind, const std::vector<Token>& text, 
   return true;
 }
 
-void Prefixes::remove(const std::string& kind, const std::vector<Token>& text, std::size_t but) {
+void Prefixes::remove(const std::string& kind, const std::vector<Token>& text,
+                      const std::string& session,
+                      const std::function<Needed(const Prefix&)>& needed) {
   const std::scoped_lock lock(mutex_);
-  for (auto next = kept_.begin(); next != kept_.end();) {
-    const auto at = next++;
-    const Prefix& p = *at->prefix;
+  std::vector<std::string> ids;  // cutting one may evict others
+  for (const Kept& one : kept_) {
+    const Prefix& p = *one.prefix;
     const bool of_text = p.kind == kind && common(p.tokens, text) == p.tokens.size();
-    if (of_text && p.tokens.size() > but) cut(at, but);
+    if (of_text || (!session.empty() && one.session == session)) ids.push_back(p.id);
+  }
+  for (const std::string& id : ids) {
+    const auto at = std::ranges::find(kept_, id, [](const Kept& one) { return one.prefix->id; });
+    if (at == kept_.end()) continue;
+    Needed rest = needed ? needed(*at->prefix) : Needed();
+    at->session = std::move(rest.session);
+    if (rest.tokens < at->prefix->tokens.size()) cut(at, rest.tokens);
   }
   count();
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -108,7 +109,8 @@ class Prefixes {
                             std::size_t compressed, bool loads = true);
   /// Keeps it if there is memory. For the time `keep` after its last use those without one go
   /// before it.
-  void keep(Prefix prefix, std::chrono::seconds keep = {});
+  /// `session`: that it was read for; see remove().
+  void keep(Prefix prefix, std::chrono::seconds keep = {}, std::string session = {});
   /// Packs or drops from memory what is worth least, but for so many of those used last. False:
   /// there is nothing.
   bool evict(std::size_t but_first = 0);
@@ -128,9 +130,16 @@ class Prefixes {
   /// Makes that cache small where it is: see Cache::compact. False: there is none. Throws Error
   /// where it cannot be, or there is no memory for a copy.
   bool compact(const std::string& kind, const std::vector<Token>& text, std::size_t bytes);
-  /// Drops what caches have of the text behind its first tokens, `but`, from disk too. Those that
-  /// have other tokens stay.
-  void remove(const std::string& kind, const std::vector<Token>& text, std::size_t but = 0);
+  /// What a session still needs of a cache.
+  struct Needed {
+    std::size_t tokens = 0;  ///< of its first ones
+    std::string session;
+  };
+  /// Drops caches that have this text or a beginning of it, and those that were read for `session`,
+  /// from disk too, but for what `needed` says of each. Those that others have gone on with stay.
+  void remove(const std::string& kind, const std::vector<Token>& text,
+              const std::string& session = {},
+              const std::function<Needed(const Prefix&)>& needed = {});
 
  private:
   static constexpr std::size_t kMost = 1024;
@@ -143,7 +152,8 @@ class Prefixes {
     double worth = 0;
     std::chrono::seconds keep{};
     Clock::time_point used{};
-    bool stays = false;  ///< it could not be packed
+    std::string session = {};  ///< that it was read for, or that needs it
+    bool stays = false;        ///< it could not be packed
     bool held(Clock::time_point now) const { return used + keep > now; }
   };
   using List = std::list<Kept>;

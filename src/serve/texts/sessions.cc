@@ -82,14 +82,26 @@ std::optional<SessionInfo> Sessions::remove(const std::string& id, const std::st
   return out;
 }
 
-void Sessions::went_on(const std::string& id, const std::string& kind,
+Prefixes::Needed Sessions::needed(const Prefix& prefix, const std::string& owner) const {
+  const std::scoped_lock lock(mutex_);
+  Prefixes::Needed out;
+  for (const auto& [id, info] : all_) {
+    if (info.owner != owner || info.kind != prefix.kind) continue;
+    const auto same = std::ranges::mismatch(info.tokens, prefix.tokens).in1 - info.tokens.begin();
+    if (static_cast<std::size_t>(same) > out.tokens) out = {static_cast<std::size_t>(same), id};
+  }
+  return out;
+}
+
+bool Sessions::went_on(const std::string& id, const std::string& kind,
                        const std::vector<Token>& tokens) {
   const std::scoped_lock lock(mutex_);
   const auto at = all_.find(id);
-  if (at == all_.end()) return;
+  if (at == all_.end()) return false;
   at->second.kind = kind;
   at->second.tokens = tokens;
   at->second.used = Prefixes::Clock::now();
+  return true;
 }
 
 Json to_json(const SessionInfo& info, const Prefixes& prefixes) {

@@ -52,10 +52,12 @@ class Sessions {
   /// Changes how long it is kept. None: there is no such session.
   std::optional<SessionInfo> hold(const std::string& id, const std::string& owner, bool pinned,
                                   std::optional<std::chrono::seconds> keep);
+  /// What the owner's sessions need of a cache.
+  Prefixes::Needed needed(const Prefix& prefix, const std::string& owner) const;
   /// The one that was removed.
   std::optional<SessionInfo> remove(const std::string& id, const std::string& owner);
-  /// An answer to one of its requests is over. Does nothing where it has been removed.
-  void went_on(const std::string& id, const std::string& kind, const std::vector<Token>& tokens);
+  /// An answer to one of its requests is over. False: it has been removed.
+  bool went_on(const std::string& id, const std::string& kind, const std::vector<Token>& tokens);
 
  private:
   SessionInfo* find_locked(const std::string& id, const std::string& owner);
