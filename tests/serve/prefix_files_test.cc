@@ -89,6 +89,28 @@ TEST_F(ServePrefixFiles, AConversationLeavesItsLastTurnAlone) {
   EXPECT_EQ(files().size(), 1u);
 }
 
+// Its last turn has not been written yet, and would replace the file of the one before.
+TEST_F(ServePrefixFiles, ASessionThatIsRemovedLeavesNone) {
+  const Json first = talk(document(20));
+  Json said;
+  {
+    const TestServer server(options_);
+    said = answer(server, first);
+  }
+  ASSERT_EQ(files().size(), 1u);
+  const TestServer server(options_);
+  Json body = next(first, said);
+  body.erase("cache");
+  const Json made = server.post("/v1/sessions", {{"cache", {{"method", "exact"}}}}).json();
+  body["session"] = made["id"];
+  EXPECT_GT(tokens_cached(answer(server, body)), 100);
+  EXPECT_EQ(files().size(), 1u);
+  const std::string path = "/v1/sessions/" + made["id"].get<std::string>();
+  EXPECT_EQ(send(server.port(), "DELETE", path).status, 200);
+  EXPECT_EQ(files().size(), 0u);
+  EXPECT_EQ(folder_bytes(), 0u);
+}
+
 TEST_F(ServePrefixFiles, OtherServersFindThem) {
   const Json body = talk(document(20));
   const TestServer other(options_);

@@ -163,8 +163,16 @@ bool PrefixFiles::load(Prefix& prefix) {
 }
 
 bool PrefixFiles::let_go(const std::string& id) {
-  const std::scoped_lock lock(mutex_);
-  return std::erase_if(waiting_, [&](const Waiting& one) { return one.prefix->id == id; }) == 0;
+  std::vector<std::string> replaced;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto at = std::ranges::find(waiting_, id, [](const auto& one) { return one.prefix->id; });
+    if (at == waiting_.end()) return true;
+    replaced = std::move(at->replaced);
+    waiting_.erase(at);
+  }
+  for (const std::string& old : replaced) remove_files(old);  // nobody knows them any more
+  return false;
 }
 
 void PrefixFiles::used(const std::string& id) const {
@@ -174,6 +182,14 @@ void PrefixFiles::used(const std::string& id) const {
 
 void PrefixFiles::remove(const std::string& id) {
   let_go(id);
+  {
+    const std::scoped_lock lock(mutex_);
+    unwanted_ |= writing_ && writing_->id == id;
+  }
+  remove_files(id);
+}
+
+void PrefixFiles::remove_files(const std::string& id) const {
   std::error_code none;
   fs::remove(cache(id), none);
   fs::remove(note(id), none);
@@ -195,9 +211,12 @@ void PrefixFiles::loop() {
     const Waiting one = std::move(*next);
     waiting_.erase(next);
     writing_ = one.prefix;
+    unwanted_ = false;
     lock.unlock();
     save(one);
+    for (const std::string& id : one.replaced) remove_files(id);
     lock.lock();
+    if (unwanted_) remove_files(one.prefix->id);
     writing_.reset();
   }
 }
@@ -222,10 +241,8 @@ void PrefixFiles::save(const Waiting& one) {
       save_context(cache(p.id), model_, *p.cache, text);
     }
   } catch (const std::exception&) {  // such as a full disk: the text is then read again
-    remove(p.id);
-    return;
+    remove_files(p.id);
   }
-  for (const std::string& id : one.replaced) remove(id);
 }
 
 void PrefixFiles::make_room(std::size_t bytes) {

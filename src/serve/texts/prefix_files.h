@@ -49,7 +49,7 @@ class PrefixFiles {
   bool let_go(const std::string& id);
   /// Keeps it from being the one used longest ago.
   void used(const std::string& id) const;
-  void remove(const std::string& id);
+  void remove(const std::string& id);  ///< with what it was to replace
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -64,6 +64,7 @@ class PrefixFiles {
   std::filesystem::path note(const std::string& id) const { return folder_ / (id + ".json"); }
   void loop();
   void save(const Waiting& one);
+  void remove_files(const std::string& id) const;
   /// Removes what was used longest ago until `bytes` more fit.
   void make_room(std::size_t bytes);
   /// The one of this id that waits or is being written; null: none.
@@ -82,6 +83,7 @@ class PrefixFiles {
   std::condition_variable wake_;
   std::list<Waiting> waiting_;
   std::shared_ptr<const Prefix> writing_;
+  bool unwanted_ = false;  ///< what is being written has been removed
   bool stopping_ = false;
   std::thread thread_;
 };
