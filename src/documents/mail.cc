@@ -203,14 +203,14 @@ class Message {
     if (file.empty()) file = header_text(Part::parameter(value, "name"));
     if (type.starts_with("multipart/")) {
       add_parts(part, type == "multipart/alternative", depth);
-    } else if (lower_case(place).starts_with("attachment") ||
-               (!file.empty() && !type.starts_with("text/"))) {
-      attach(part, file, value);
     } else if (type == "message/rfc822") {
       const Part inner(part.body);
       text_ += fmt::format("\nForwarded: {}\nFrom: {}\n\n", header_text(inner.field("subject")),
                            header_text(inner.field("from")));
       add(inner, depth + 1);
+    } else if (lower_case(place).starts_with("attachment") ||
+               (!file.empty() && !type.starts_with("text/"))) {
+      attach(part, file, value);
     } else if (type.starts_with("text/")) {
       std::string text = in_utf8(part.content(), Part::parameter(value, "charset"));
       std::erase(text, '\r');

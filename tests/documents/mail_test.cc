@@ -46,6 +46,17 @@ TEST(Mail, HasOneOfSeveralFormsAndItsAttachments) {
   EXPECT_THAT(parts_of("Content-Type: text/html\n\n<p>M&uuml;hle</p>")[0].text, HasSubstr("Mühle"));
 }
 
+// As a file, too, as most programs forward one.
+TEST(Mail, AForwardedOneIsDecoded) {
+  const auto parts = parts_of(
+      "Content-Type: multipart/mixed; boundary=a\n\n--a\n\nSee below.\n--a\n"
+      "Content-Type: message/rfc822\nContent-Disposition: attachment; filename=\"offer.eml\"\n\n"
+      "Subject: Offer\nContent-Transfer-Encoding: base64\n\nVGhlIGNhcnQu\n--a--\n");
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_THAT(parts[0].text, HasSubstr("Forwarded: Offer"));
+  EXPECT_THAT(parts[0].text, HasSubstr("The cart."));
+}
+
 TEST(Mail, AnyBytesAreOne) {
   for (const char* text : {"", "\n", ":", "no head at all", "Content-Type: multipart/mixed\n\nx",
                            "Content-Type: multipart/mixed; boundary=\n\n--\n--\n",
