@@ -369,7 +369,7 @@ class Runner {
     if (o_.load_cache.empty()) return bytes_before_context(m_.tokenizer, o_.system);
     const std::string usual = form_for("").before;
     const std::size_t size = bytes_before_context(m_.tokenizer, "");
-    const std::string text = m_.tokenizer.decode(context);
+    const std::string text = m_.tokenizer.decode(context, {.special = true, .text_start = false});
     return text.compare(0, size, usual, 0, size) == 0 ? size : 0;
   }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "cli/model_run.h"
 #include "formats/json.h"
@@ -54,6 +55,15 @@ TEST_F(CliPacked, AContextIsPackedAskedAndCited) {
   // As a context it stands in place of its text, and what becomes of it in memory may be said.
   EXPECT_THAT(model({"--context", path("c"), "--cache-type", "q4", "--question", kAsk}).out,
               HasSubstr("37211"));
+}
+
+// What the template puts before the text is no part of its first sentence.
+TEST_F(CliPacked, TheFirstSentenceIsCitedAsItStands) {
+  const std::string text = path("key.txt");
+  std::ofstream(text) << "The key is 48213.\n";
+  ASSERT_EQ(model({"--context", text, "--save-cache", path("c"), "--pack", "1/4"}).exit_code, 0);
+  const Said packed = model({"--load-cache", path("c"), "--question", "key?", "--cite"});
+  EXPECT_THAT(packed.out, HasSubstr("[line 1] The key is 48213."));
 }
 
 TEST_F(CliPacked, WithoutABasisFourBitsAreSavedAndSaid) {
