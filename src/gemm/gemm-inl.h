@@ -19,6 +19,7 @@ struct PanelSlice {
   WeightPanel& panel;
   std::size_t index;
 
+  static constexpr bool kSkips = true;
   static constexpr std::size_t kOfHalf = kPanelLine / kLanes;
   static constexpr std::size_t kMins = kSuperblock / 2;
   static constexpr std::size_t kScales = fold_plan<Type>().all_pairs();
@@ -72,7 +73,8 @@ BALLAST_INLINE void microkernel_tile(const FoldPlan& plan, const WeightPanel& pa
   const std::int32_t* first_scale = rows.first + plan.all_pairs() * kPanelLine;
   const std::int32_t* second_scale = rows.second + plan.all_pairs() * kPanelLine;
   const std::int16_t(*pairs)[ActivationPanel::kM][2] = x.pairs;
-  const int folds = plan.folds + plan.mins;
+  const int of_elements = plan.folds_of(panel.elements), of_mins = plan.mins_of(panel.elements);
+  const int folds = of_elements + of_mins;
   std::size_t prefetched = WeightPanel::kN / 2;
   // Fold f of `count` pairs. `together` pairs are unrolled, a prefetch before them.
   const auto fold = [&](int f, int count, auto together, bool prefetches) BALLAST_INLINE_LAMBDA {
@@ -119,11 +121,17 @@ BALLAST_INLINE void microkernel_tile(const FoldPlan& plan, const WeightPanel& pa
       }
     });
   };
-  for (int f = 0; f < plan.folds; ++f) {
+  for (int f = 0; f < of_elements; ++f) {
     fold(f, plan.pairs, std::integral_constant<int, 8>(), prefetch_next);
   }
+  while (prefetch_next && prefetched < WeightPanel::kN) prefetch_row(panel.next, prefetched++);
+  const int missing = plan.folds - of_elements;
+  first_scale += missing * kPanelLine;
+  second_scale += missing * kPanelLine;
+  rows.first += missing * plan.pairs * kPanelLine;
+  rows.second += missing * plan.pairs * kPanelLine;
   pairs = x.pairs + plan.sums;
-  for (int f = plan.folds; f < folds; ++f) {
+  for (int f = of_elements; f < folds; ++f) {
     fold(f, plan.min_pairs, std::integral_constant<int, 1>(), false);
   }
 }

@@ -55,24 +55,25 @@ __attribute__((noinline)) void accumulate_superblocks(Bytes first, std::size_t s
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { store_rows(sums[c], total[c]); });
 }
 
-/// The same of half a super-block: rows of 640 or 896 elements end with one. Filled up with zeros
-/// it gives the same bits.
-template <typename Type, std::size_t M>
-void accumulate_half(Bytes p, std::size_t stride, const QuantizedActivations* activations,
-                     std::size_t x_stride, float (*sums)[kTileN]) {
+/// The same of the first blocks of a super-block of a Block32 type: rows of 576, 640, 896 or 960
+/// elements end with a part of one. Filled up with zeros it gives the same bits.
+template <std::size_t kBlocks, typename Type, std::size_t M>
+void accumulate_blocks(Bytes p, std::size_t stride, const QuantizedActivations* activations,
+                       std::size_t x_stride, float (*sums)[kTileN]) {
   const QuantizedActivations* x[M];
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { x[c] = activations + c * x_stride; });
   RowFloats t[M];
-  half_superblock_dots(Type(), {p, p + stride, p + 2 * stride, p + 3 * stride}, x, t);
+  block_dots<kBlocks>(Type(), {p, p + stride, p + 2 * stride, p + 3 * stride}, x, t);
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
     store_rows(sums[c], mul_add_rows(t[c], broadcast_rows(x[c]->scale), load_rows(sums[c])));
   });
 }
 
-/// sums[c][r] = <row r, activation c> for a tile of four rows and M activations.
+/// sums[c][r] = <row r, activation c> for a tile of four rows and M activations. `more`: a row
+/// follows them.
 template <typename Type, std::size_t M>
-void dot_tile(Bytes first, std::size_t stride, std::size_t k, const QuantizedActivations* x,
-              float (*sums)[kTileN]) {
+void dot_tile(Bytes first, std::size_t stride, std::size_t k, bool more,
+              const QuantizedActivations* x, float (*sums)[kTileN]) {
   std::fill_n(sums[0], M * kTileN, 0.0f);
   const std::size_t whole = k / kSuperblock;
   const std::size_t rest = k % kSuperblock / Type::kElements * Type::kBytes;
@@ -80,18 +81,21 @@ void dot_tile(Bytes first, std::size_t stride, std::size_t k, const QuantizedAct
     accumulate_superblocks<Type, M, is_long>(first, stride, whole, x, superblocks(k), sums);
   });
   if (rest == 0) return;
-  if constexpr (kGemvHalves && Type::kIsBlock32) {
-    if (rest == kSuperblockBytes<Type> / 2) {
-      return accumulate_half<Type, M>(first + whole * kSuperblockBytes<Type>, stride, x + whole,
-                                      superblocks(k), sums);
-    }
+  const Bytes last = first + whole * kSuperblockBytes<Type>;
+  x += whole;
+  if constexpr (Type::kIsBlock32) {
+    bool done = false;
+    unroll<3>([&](auto i) {
+      constexpr std::size_t kBlocks = 2 * i + 2;
+      if (rest != kBlocks * Type::kBytes || (!more && kBlocks % kGemvBlocks != 0)) return;
+      accumulate_blocks<kBlocks, Type, M>(last, stride, x, superblocks(k), sums);
+      done = true;
+    });
+    if (done) return;
   }
   std::uint8_t padded[kTileN][kSuperblockBytes<Type>] = {};
-  for (std::size_t r = 0; r < kTileN; ++r) {
-    std::memcpy(padded[r], first + r * stride + whole * kSuperblockBytes<Type>, rest);
-  }
-  accumulate_superblocks<Type, M, false>(padded[0], sizeof(padded[0]), 1, x + whole, superblocks(k),
-                                         sums);
+  for (std::size_t r = 0; r < kTileN; ++r) std::memcpy(padded[r], last + r * stride, rest);
+  accumulate_superblocks<Type, M, false>(padded[0], sizeof(padded[0]), 1, x, superblocks(k), sums);
 }
 
 /// gemv() of one type.
@@ -110,8 +114,8 @@ void gemv_of_type(const std::byte* w, std::size_t stride, std::size_t n, std::si
       const std::size_t tile_m = (left + tiles - 1) / tiles;
       unroll<kGemvTileM>([&](auto c) {
         if (tile_m != c + 1) return;
-        dot_tile<Type, c + 1>(rows + i * stride, four ? stride : 0, k, x + j * superblocks(k),
-                              sums);
+        dot_tile<Type, c + 1>(rows + i * stride, four ? stride : 0, k, i + kTileN < n,
+                              x + j * superblocks(k), sums);
       });
       for (std::size_t c = 0; c < tile_m; ++c, ++j) {
         std::copy_n(sums[c], four ? kTileN : 1, out + j * out_stride + i);

@@ -108,12 +108,6 @@ requires(Type::kIsBlock32) BALLAST_INLINE
                          const QuantizedActivations* const (&x)[M], __m128 (&t)[M]) {
   block_dots<8>(type, p, x, t);
 }
-template <typename Type, std::size_t M>
-BALLAST_INLINE void half_superblock_dots(Type type, const Bytes (&p)[kTileN],
-                                         const QuantizedActivations* const (&x)[M],
-                                         __m128 (&t)[M]) {
-  block_dots<4>(type, p, x, t);
-}
 
 /// Group scales and minima of four rows of a K type with groups of 16.
 template <typename Type>

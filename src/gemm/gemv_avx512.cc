@@ -103,13 +103,14 @@ class FourBlocks {
   __m512i begin_[kTileN];
 };
 
-/// t[c] = the part of the super-block at p in <row, activation c>, a row an element. Block32 types.
-template <typename Type, std::size_t M>
-requires(Type::kIsBlock32) BALLAST_INLINE
-    void superblock_dots(Type, const Bytes (&p)[kTileN], const QuantizedActivations* const (&x)[M],
-                         __m128 (&t)[M]) {
+/// t[c] = the part of the first blocks of the super-block at p in <row, activation c>, a row an
+/// element. Block32 types. Reads four blocks at a time: what lies behind the last two of six
+/// is multiplied with the zeros that activations are filled up with.
+template <int kBlocks, typename Type, std::size_t M>
+BALLAST_INLINE void block_dots(Type, const Bytes (&p)[kTileN],
+                               const QuantizedActivations* const (&x)[M], __m128 (&t)[M]) {
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { t[c] = _mm_setzero_ps(); });
-  unroll<2>([&](auto part) BALLAST_INLINE_LAMBDA {
+  unroll<(kBlocks + 3) / 4>([&](auto part) BALLAST_INLINE_LAMBDA {
     constexpr int kFirst = 4 * part;
     const FourBlocks<Type> blocks(p, kFirst * Type::kBytes);
     __m512i first[kTileN], second[kTileN];
@@ -153,12 +154,19 @@ requires(Type::kIsBlock32) BALLAST_INLINE
             _mm512_sub_epi32(dots, _mm512_mullo_epi32(x_sums, _mm512_set1_epi32(Type::kZeroPoint)));
       }
       const __m512 folds = _mm512_cvtepi32_ps(dots);
-      unroll<4>([&](auto b) BALLAST_INLINE_LAMBDA {
+      unroll<std::min(4, static_cast<int>(kBlocks) - kFirst)>([&](auto b) BALLAST_INLINE_LAMBDA {
         t[c] = _mm_fmadd_ps(_mm512_extractf32x4_ps(folds, b), scales[b], t[c]);
       });
     });
   });
-  add_mins<Type>(p, x, t);
+  add_mins<Type, kBlocks>(p, x, t);
+}
+
+template <typename Type, std::size_t M>
+requires(Type::kIsBlock32) BALLAST_INLINE
+    void superblock_dots(Type type, const Bytes (&p)[kTileN],
+                         const QuantizedActivations* const (&x)[M], __m128 (&t)[M]) {
+  block_dots<8>(type, p, x, t);
 }
 
 /// The codes of one row of a K type: half 0 in the low 256 bits, half 1 in the high ones.

@@ -9,7 +9,7 @@ HWY_PUSH_ATTRIBUTES("arch=armv8.2-a+dotprod")
 #define BALLAST_ISA neon_dot
 namespace ballast::gemm::neon_dot {
 
-using neon::kGemvHalves, neon::kGemvTileM;
+using neon::kGemvBlocks, neon::kGemvTileM;
 
 /// sums += products of int8.
 BALLAST_INLINE int32x4_t dot_add_8(int32x4_t sums, int8x16_t a, int8x16_t b) {

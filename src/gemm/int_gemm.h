@@ -144,6 +144,7 @@ struct alignas(64) WeightPanel {
   static constexpr std::size_t kN = 32;
   static constexpr std::size_t kLines = kSuperblock / 2 + 24;
   std::int32_t lines[2][kLines][kN / 2];
+  std::size_t elements;  ///< of the super-block that exist; lines of folds behind them are not set
   NextRows next;
 };
 

@@ -27,18 +27,15 @@ namespace ballast::gemm {
 constexpr float kActivationMax = 4095;  ///< magnitude of a quantized activation
 
 // Activations in a tile of gemv(): as many as the registers hold.
-// Whether gemv() multiplies half a super-block without filling it up.
+// Blocks of 32 that gemv() reads at once: the last two may belong to the next row.
 namespace avx512 {
-constexpr std::size_t kGemvTileM = 2;
-constexpr bool kGemvHalves = false;
+constexpr std::size_t kGemvTileM = 2, kGemvBlocks = 4;
 }  // namespace avx512
 namespace avx2 {
-constexpr std::size_t kGemvTileM = 4;
-constexpr bool kGemvHalves = true;
+constexpr std::size_t kGemvTileM = 4, kGemvBlocks = 2;
 }  // namespace avx2
 namespace neon {
-constexpr std::size_t kGemvTileM = 4;
-constexpr bool kGemvHalves = true;
+constexpr std::size_t kGemvTileM = 4, kGemvBlocks = 2;
 }  // namespace neon
 
 }  // namespace ballast::gemm

@@ -132,12 +132,6 @@ requires(Type::kIsBlock32) BALLAST_INLINE
                          const QuantizedActivations* const (&x)[M], RowFloats (&t)[M]) {
   block_dots<8>(type, p, x, t);
 }
-template <typename Type, std::size_t M>
-BALLAST_INLINE void half_superblock_dots(Type type, const Bytes (&p)[kTileN],
-                                         const QuantizedActivations* const (&x)[M],
-                                         RowFloats (&t)[M]) {
-  block_dots<4>(type, p, x, t);
-}
 
 /// Integer scales and minima of a block's groups.
 template <typename Type>

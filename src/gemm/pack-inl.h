@@ -10,6 +10,7 @@
 //   min(group, v)          what multiplies the pair of high and low of a sum of activations
 //   min_scale(fold, v)     float32 scales of a fold of minima
 //   prefetch(step)         step 0 to 7 of packing: prefetches some of what is packed next
+//   kSkips                 whether it may be given the existing blocks of a Block32 type alone
 #pragma once
 
 #include "gemm/f16_to_i16-inl.h"
@@ -23,6 +24,11 @@ struct FoldPlan {
   int mins, min_pairs;  ///< folds of minima, and pairs in each
   std::size_t sums;     ///< first pair of an ActivationPanel that the minima multiply
   constexpr int all_pairs() const { return folds * pairs + mins * min_pairs; }
+  /// The first folds, which hold `elements` of the super-block: the others add nothing.
+  int folds_of(std::size_t elements) const {
+    return folds - static_cast<int>((kSuperblock - elements) / 2) / pairs;
+  }
+  int mins_of(std::size_t elements) const { return mins == 8 ? folds_of(elements) : mins; }
 };
 
 template <typename Type>
@@ -38,10 +44,12 @@ constexpr FoldPlan fold_plan() {
   }
 }
 
-/// Prefetches row r of what is packed next.
+/// Prefetches row r of what is packed next. Its last line, too: with the super-block behind it,
+/// that would come when it is needed.
 BALLAST_INLINE void prefetch_row(const NextRows& next, std::size_t r) {
   const std::byte* row = next.begin + r * next.row_bytes;
   for (std::size_t i = 0; i < next.bytes; i += 64) prefetch(row + i);
+  prefetch(row + next.bytes - 1);
 }
 
 /// Four int8 of each row as two pairs of int16: bytes 0 and 2, then 1 and 3.
@@ -53,10 +61,11 @@ BALLAST_INLINE Vector odd_i16(Vector bytes) { return shift_right_signed_16<8>(by
 /// The pair that multiplies a sum's high and low part: sum = 4·high + low.
 BALLAST_INLINE Vector sum_pair() { return broadcast_32(1 << 16 | 4); }
 
-/// Packs a super-block of kLanes rows. Block32 types.
+/// Packs the first blocks of a super-block of kLanes rows. Block32 types.
 template <typename Type, typename Out>
-requires(Type::kIsBlock32) BALLAST_INLINE void pack(const Bytes (&p)[kLanes], Out out) {
-  for (std::size_t b = 0; b < 8; ++b) {
+requires(Type::kIsBlock32) BALLAST_INLINE
+    void pack(const Bytes (&p)[kLanes], Out out, std::size_t blocks = 8) {
+  for (std::size_t b = 0; b < blocks; ++b) {
     out.prefetch(b);
     const std::size_t at = b * Type::kBytes;
     Vectors<4> raw[kCodeLoads<Type>];
@@ -174,6 +183,10 @@ void pack_slice(Bytes first, std::size_t stride, std::size_t n, std::size_t k, O
   Bytes p[kLanes];
   for (std::size_t r = 0; r < kLanes; ++r) p[r] = first + std::min(r, n - 1) * stride;
   if (k == kSuperblock) return pack<Type>(p, out);
+  if constexpr (Type::kIsBlock32 && Out::kSkips) {
+    for (std::size_t b = k / Type::kElements; b < 8; ++b) out.prefetch(b);
+    return pack<Type>(p, out, k / Type::kElements);
+  }
   std::uint8_t padded[kLanes][kSuperblockBytes<Type>] = {};
   for (std::size_t r = 0; r < kLanes; ++r) {
     std::memcpy(padded[r], p[r], k / Type::kElements * Type::kBytes);
@@ -192,6 +205,7 @@ void pack_panel(const std::byte* w, std::size_t row_bytes, std::size_t n, std::s
   const std::size_t elements = std::min(kSuperblock, k - superblock * kSuperblock);
   const Bytes first = bytes(w) + superblock * kBytes;
   const bool last = superblock + 1 == superblocks(k);
+  if constexpr (Out::kSkips) panel.elements = elements;
   panel.next = {w + (last ? ahead * row_bytes : (superblock + 1) * kBytes), row_bytes, kBytes};
   for (std::size_t r = 0; r < n; r += kLanes) {
     pack_slice<Type>(first + r * row_bytes, row_bytes, std::min<std::size_t>(kLanes, n - r),

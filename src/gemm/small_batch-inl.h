@@ -50,6 +50,15 @@ class SixteenRows {
     return out;
   }
 
+  /// Loads bytes 0 to 3 and 4 to 7 of each row. Both come from loads of 16 bytes: words that are
+  /// stored one by one and read back as a vector wait for all the stores.
+  BALLAST_INLINE void load_first_8(__m512i& first, __m512i& second) const {
+    const Vectors<4> all = load_untransposed<0>();
+    const __m512i a = unpack_low_32(all.v[0], all.v[1]), b = unpack_low_32(all.v[2], all.v[3]);
+    first = unpack_low_64(a, b);
+    second = unpack_high_64(a, b);
+  }
+
   /// Loads 32 bytes of each row as two pieces of 16.
   template <int at>
   BALLAST_INLINE void load_32_bytes(Vectors<4> (&out)[2]) const {
@@ -74,18 +83,6 @@ class SixteenRows {
       std::uint16_t& to = out[r];
       asm("movw %w1, %0" : "=m"(to) : "r"(value));
     });
-  }
-  /// Loads 32 bits of each row.
-  template <int at>
-  BALLAST_INLINE __m512i load_u32() const {
-    alignas(64) std::uint32_t out[kLanes];
-    unroll<kLanes>([&](auto r) BALLAST_INLINE_LAMBDA {
-      std::uint32_t value;
-      asm("movl %c4(%1,%2,%c3), %0" : "=r"(value) : BALLAST_ROW(r));
-      std::uint32_t& to = out[r];
-      asm("movl %1, %0" : "=m"(to) : "r"(value));
-    });
-    return _mm512_load_si512(out);
   }
 
  private:
@@ -124,15 +121,17 @@ BALLAST_INLINE void dot_add_quad(__m512i& sums, __m512i quads, const void* x) {
         "m"(static_cast<const SmallBatchActivations*>(x)[at / sizeof(SmallBatchActivations)]));
 }
 
-/// Copies n rows of a super-block, 1 to 16, of which k elements exist, and pads rows and elements
-/// with zeros.
+/// Copies n rows of a super-block, 1 to 16, of which k elements exist, and adds rows of zeros.
 template <typename Type>
 __attribute__((noinline)) void pad(Bytes first, std::size_t stride, std::size_t n, std::size_t k,
                                    std::uint8_t (*out)[kSuperblockBytes<Type>]) {
   const std::size_t bytes = k / Type::kElements * Type::kBytes;
   for (std::size_t r = 0; r < kLanes; ++r) {
-    std::memset(out[r], 0, kSuperblockBytes<Type>);
-    if (r < n) std::memcpy(out[r], first + r * stride, bytes);
+    if (r < n) {
+      std::memcpy(out[r], first + r * stride, bytes);
+    } else {
+      std::memset(out[r], 0, bytes);
+    }
   }
 }
 
@@ -188,7 +187,7 @@ BALLAST_INLINE void dot_quads(__m512i (&dots)[M], const __m512i (&quads)[N], con
 constexpr std::size_t kLowBytes = 32;  ///< from the high parts of a block's activations to the low
 
 /// out[c · out_stride + r] = <row r, activation c> for a tile of M activations. add_superblock()
-/// adds a super-block's part: small_batch_avx512.cc has it for Block32 types,
+/// adds the part of a super-block's elements: small_batch_avx512.cc has it for Block32 types,
 /// small_batch_k_avx512.cc for K types.
 template <typename Type, std::size_t M>
 __attribute__((noinline)) void run_pass(const Pass& pass, const SmallBatchActivations* x,
@@ -201,17 +200,17 @@ __attribute__((noinline)) void run_pass(const Pass& pass, const SmallBatchActiva
     Bytes first = pass.first + s * kBytes;
     const std::size_t elements = std::min(kSuperblock, pass.k - s * kSuperblock);
     std::uint8_t padded[kLanes][kBytes];
-    const bool whole = pass.n == kLanes && elements == kSuperblock;
-    if (!whole) {
+    const bool all_rows = pass.n == kLanes;
+    if (!all_rows) {
       pad<Type>(first, pass.stride, pass.n, elements, padded);
       first = padded[0];
       // The assembly of SixteenRows does not declare what it reads: finish the writes.
       asm volatile("" : "+r"(first) : : "memory");
     }
-    SixteenRows rows(first, whole ? pass.stride : kBytes);
+    SixteenRows rows(first, all_rows ? pass.stride : kBytes);
     __m512 t[M];
     unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA { t[c] = _mm512_setzero_ps(); });
-    add_superblock<Type>(rows, x, pacer, t);
+    add_superblock<Type>(rows, x, pacer, elements, t);
     unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
       totals[c] = _mm512_fmadd_ps(t[c], _mm512_set1_ps(x[c].scale), totals[c]);
     });

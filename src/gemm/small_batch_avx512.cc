@@ -28,6 +28,39 @@ struct ZeroPointTerms {
   }
 };
 
+/// Scale of a block of each row, and its fifth bits if the type has them.
+template <typename Type>
+class BlockHead {
+ public:
+  static constexpr bool kHasFifth = Type::kFifthBits != 0;
+  FifthBitsOfLanes fifth;
+
+  BALLAST_INLINE explicit BlockHead(const SixteenRows& rows) {
+    static_assert(Type::kScale == 0);
+    if constexpr (!kHasFifth) {
+      rows.load_u16<0>(bits_);
+    } else {
+      __m512i second;
+      rows.load_first_8(first_, second);
+      if constexpr (Type::kFifthBits == 4) {
+        fifth.bits = second;
+      } else {
+        static_assert(Type::kFifthBits == 2);
+        fifth.bits = _mm512_or_si512(_mm512_srli_epi32(first_, 16), _mm512_slli_epi32(second, 16));
+      }
+    }
+  }
+  /// To be called late: what was stored word by word takes its time.
+  BALLAST_INLINE __m512 scales() const {
+    if constexpr (!kHasFifth) return f16_to_f32(bits_);
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(first_));
+  }
+
+ private:
+  alignas(32) std::uint16_t bits_[kHasFifth ? 1 : kLanes];
+  __m512i first_;
+};
+
 /// t[c] += block b's part.
 template <typename Type, std::size_t M>
 BALLAST_INLINE void add_block(const SixteenRows& rows, const SmallBatchActivations* x,
@@ -36,8 +69,7 @@ BALLAST_INLINE void add_block(const SixteenRows& rows, const SmallBatchActivatio
   constexpr bool kHigh = ZeroPointTerms<Type, M>::kHigh;
   // The lines of sixteen blocks, rounded up, are prefetched during sixteen quads.
   constexpr int kLines = (kLanes * Type::kBytes + 63) / 64, kSteps = 16;
-  alignas(32) std::uint16_t scale_bits[kLanes];
-  rows.load_u16<Type::kScale>(scale_bits);
+  const BlockHead<Type> head(rows);
   Vectors<4> raw[kCodeLoads<Type>];
   if constexpr (kCodeLoads<Type> == 2) {
     static_assert(Type::kCodes[1] == Type::kCodes[0] + 16);
@@ -45,11 +77,9 @@ BALLAST_INLINE void add_block(const SixteenRows& rows, const SmallBatchActivatio
   } else {
     raw[0] = rows.load_16_bytes<Type::kCodes[0]>();
   }
-  FifthBitsOfLanes fifth;
-  if constexpr (Type::kFifthBits != 0) fifth.bits = rows.load_u32<Type::kFifthBits>();
   __m512i quads[8];
   unroll<2>([&](auto h) BALLAST_INLINE_LAMBDA {
-    const Vectors<4> codes = Type::template codes<h>(raw, fifth);
+    const Vectors<4> codes = Type::template codes<h>(raw, head.fifth);
     unroll<4>([&](auto d) BALLAST_INLINE_LAMBDA { quads[4 * h + d] = codes.v[d]; });
   });
   __m512i dots[M];
@@ -64,7 +94,7 @@ BALLAST_INLINE void add_block(const SixteenRows& rows, const SmallBatchActivatio
     }
   });
   dot_quads<kLowBytes, 8, kSteps, kLines>(dots, quads, x->blocks + b, next);
-  const __m512 scales = f16_to_f32(scale_bits);
+  const __m512 scales = head.scales();
   unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
     t[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[c]), scales, t[c]);
   });
@@ -74,15 +104,16 @@ BALLAST_INLINE void add_block(const SixteenRows& rows, const SmallBatchActivatio
 
 template <typename Type, std::size_t M>
 BALLAST_INLINE void add_superblock(SixteenRows& rows, const SmallBatchActivations* x,
-                                   PrefetchPacer& pacer, __m512 (&t)[M]) {
+                                   PrefetchPacer& pacer, std::size_t elements, __m512 (&t)[M]) {
+  const std::size_t blocks = elements / Type::kElements;
   const ZeroPointTerms<Type, M> zero_points(x);
   alignas(32) std::uint16_t min_bits[8][kLanes];
-  for (std::size_t b = 0; b < 8; ++b) {
+  for (std::size_t b = 0; b < blocks; ++b) {
     if constexpr (Type::kHasMin) rows.load_u16<Type::kMin>(min_bits[b]);
     add_block<Type>(rows, x, zero_points, b, pacer.step(kLanes * Type::kBytes), t);
     rows.advance(Type::kBytes);
   }
-  for (std::size_t b = 0; Type::kHasMin && b < 8; ++b) {
+  for (std::size_t b = 0; Type::kHasMin && b < blocks; ++b) {
     const __m512 mins = f16_to_f32(min_bits[b]);
     unroll<M>([&](auto c) BALLAST_INLINE_LAMBDA {
       const __m512 x_sum = _mm512_cvtepi32_ps(_mm512_set1_epi32(x[c].sums32[b]));

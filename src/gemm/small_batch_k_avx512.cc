@@ -61,7 +61,7 @@ BALLAST_INLINE __m512i group(const Vectors<4>& bytes) {
 
 template <typename Type, std::size_t M>
 BALLAST_INLINE void add_superblock(SixteenRows& rows, const SmallBatchActivations* x,
-                                   PrefetchPacer& pacer, __m512 (&t)[M]) {
+                                   PrefetchPacer& pacer, std::size_t /*elements*/, __m512 (&t)[M]) {
   // A quarter at a time: 16 elements of each of four chunks.
   constexpr int kQuarter = kLanes * Type::kBytes / 4, kLines = (kQuarter + 63) / 64, kSteps = 32;
   alignas(32) std::uint16_t scale_bits[kLanes], min_bits[kLanes];

@@ -43,6 +43,7 @@ template <typename Type>
 struct TileSlice {
   TileWeights& panel;
   std::size_t half;
+  static constexpr bool kSkips = false;
 
   BALLAST_INLINE void bytes(Vector w, std::size_t quad) const {
     store_lanes(panel.quads[half][0][quad], w);

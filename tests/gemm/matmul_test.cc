@@ -1,7 +1,10 @@
 #include "gemm/matmul.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -131,8 +134,9 @@ TEST(Matmul, MatchesFloat64ForEveryTypeAndSize) {
       const std::size_t block = block_size(type);
       const std::vector<std::size_t> widths =
           block == 1 ? std::vector<std::size_t>{1, 3, 31, 32, 33, 100, 1100}
-                     : std::vector{block,        3 * block,        4 * block,
-                                   1024 + block, 1024 + 4 * block, 2048 + block};
+                     : std::vector{block,       2 * block,    3 * block,        4 * block,
+                                   6 * block,   1024 + block, 1024 + 2 * block, 1024 + 4 * block,
+                                   2048 + block};
       for (std::size_t cols : widths) {
         for (std::size_t rows : {0, 1, 4, 9, 70}) {
           const Weights w(type, rows, cols, ++seed);
@@ -217,9 +221,39 @@ TEST(Matmul, ARowsResultDoesNotDependOnTheOthers) {
     for (TensorType type : kTypes) {
       expect_rows_alike(type, block_size(type) == 1 ? 111 : 768);
       if (block_size(type) == 1) expect_rows_alike(type, 2 * 256 + 37);
-      if (block_size(type) == 32) expect_rows_alike(type, 96 + 256);  // part of a super-block
+      if (block_size(type) != 32) continue;
+      for (std::size_t part : {64, 96, 128, 192}) expect_rows_alike(type, 256 + part);
     }
     expect_rows_alike(TensorType::q8_0, 2304);
+  });
+}
+
+/// Rows end with a part of a super-block, and the memory behind the last row may not be read.
+TEST(Matmul, NothingBehindTheLastRowIsRead) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  for_each_target([&] {
+    for (TensorType type : kTypes) {
+      if (block_size(type) != 32) continue;
+      for (std::size_t cols : {64, 128, 192, 224, 576, 896}) {
+        const Weights w(type, 23, cols, 5);
+        const std::size_t bytes = w.tensor.data.size(), room = (bytes + page - 1) / page * page;
+        void* pages = ::mmap(nullptr, room + page, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        ASSERT_NE(pages, MAP_FAILED);
+        auto* end = static_cast<std::byte*>(pages) + room;
+        ASSERT_EQ(0, ::mprotect(end, page, PROT_NONE));
+        std::ranges::copy(w.tensor.data, end - bytes);
+        Linear at_end = w.linear;
+        at_end.data = end - bytes;
+        for (std::size_t m : {1, 2, 3, 8, 40}) {
+          const Matrix x = test::random_matrix(m, cols, 6);
+          Matrix out(m, 23);
+          multiply(x.view(), at_end, out.view());
+          expect_product(w, x.view(), out.view());
+        }
+        ::munmap(pages, room + page);
+      }
+    }
   });
 }
 
