@@ -4,6 +4,7 @@
 
 #include "ballast/engine/context_file.h"
 #include "ballast/engine/packing.h"
+#include "ballast/joined.h"
 #include "base/fail.h"
 #include "base/os/files.h"
 #include "base/read_file.h"
@@ -153,7 +154,7 @@ Job trial_of(const Job& job, std::shared_ptr<const Context> context) {
   Job out = job;
   out.context = std::move(context);
   out.choices = 1;
-  out.cite = true;
+  out.cite = joined_tokens(out.context->cache) == 0;
   out.generate.sampling = {};
   out.generate.max_tokens = std::min(kTried, job.generate.max_tokens);
   return out;

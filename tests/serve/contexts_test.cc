@@ -158,6 +158,9 @@ TEST_F(ServeContexts, ALibraryIsAskedByItsWords) {
   body = about("library");
   body["messages"][0]["content"] = "Xyzzy?";
   EXPECT_EQ(text_of(server.post("/v1/chat/completions", body)), "Not in the library.");
+  // What no section supports is asked of two together.
+  body["messages"][0]["content"] = "Which wizard wrote the number of record zebra?";
+  EXPECT_EQ(server.post("/v1/chat/completions", body).status, 200);
   // A document that is added now is there for the next question.
   write_text(dir_ / "mill.txt", "The mill xyzzy was sold.");
   EXPECT_EQ(run({"library", "add", "-m", kMini, "--library", options_.library.string(), "-q",
