@@ -226,11 +226,12 @@ void Library::remove_named(const std::vector<std::string>& names) {
   const std::shared_ptr<const LibraryContent> now = content();
   std::vector<std::string> ids;
   for (const std::string& name : names) {
-    const auto found =
-        std::ranges::find(now->documents, name, [](const auto& one) { return one->name; });
-    require(found != now->documents.end(), "{}: no document '{}'; ballast library list names them",
+    const std::size_t before = ids.size();
+    for (const auto& one : now->documents) {
+      if (one->name == name) ids.push_back(one->id());
+    }
+    require(ids.size() > before, "{}: no document '{}'; ballast library list names them",
             folder_.string(), name);
-    ids.push_back((*found)->id());
   }
   const LibraryLock lock(folder_, {});
   remove(ids);

@@ -102,7 +102,8 @@ class Library {
   void put(const LibraryDocument& document);
   /// Takes documents out; the caches that no other has go, too. Throws Error if a file stays.
   void remove(const std::vector<std::string>& ids);
-  /// The same by their names, with a LibraryLock. Throws Error for a name that none has, too.
+  /// The same by their names, every document of a name, with a LibraryLock. Throws Error for a name
+  /// that none has, too.
   void remove_named(const std::vector<std::string>& names);
 
   /// Up to `most` sections that the model has read and that share words with the question, best

@@ -45,6 +45,17 @@ class Updates : public testing::Test {
   Library library_{(std::filesystem::create_directories(dir_ / "library"), dir_ / "library")};
 };
 
+TEST_F(Updates, ANameTakesOutEveryDocumentOfIt) {
+  std::filesystem::create_directories(dir_ / "e");
+  write("a.txt", "The ferry leaves at seven.");
+  write_text(dir_ / "e" / "a.txt", "The mill was sold.");
+  update();
+  update({(dir_ / "e").string()});
+  EXPECT_THAT(names(), ElementsAre("a.txt", "a.txt"));
+  library_.remove_named({"a.txt"});
+  EXPECT_THAT(names(), IsEmpty());
+}
+
 TEST_F(Updates, TakeInWhatIsNewAndTakeOutWhatIsGone) {
   write("a.txt", "The ferry leaves at seven.");
   write("b.txt", "The mill was sold.");
