@@ -21,13 +21,13 @@ TABLE = {
     "methods that the conformance test skips": (0, 0),
     "layer loops of the forward pass": (1, 1),
     "sources of test_cache": (130, 136),
-    "lines of src and include": (71000, 93000),
+    "lines of src and include": (71000, 93750),
     "lines of lab": (19000, 21000),
-    "files of more than 500 lines": (10, 13),
+    "files of more than 500 lines": (10, 8),
     "files of more than 500 lines in lab": (0, 3),
-    "functions of more than 60 lines": (30, 38),
+    "functions of more than 60 lines": (30, 23),
     "functions of more than 60 lines in lab": (0, 13),
-    "mentions of a second reading": (0, 25),
+    "mentions of a second reading": (0, 14),
     "sources without a header of their name": (0, 50),
 }
 
