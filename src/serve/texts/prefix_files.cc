@@ -205,7 +205,8 @@ void PrefixFiles::loop() {
     }
     const auto next = std::ranges::min_element(waiting_, {}, &Waiting::due);
     if (!stopping_ && next->due > Clock::now()) {
-      wake_.wait_until(lock, next->due);
+      const Clock::time_point due = next->due;  // it may go meanwhile
+      wake_.wait_until(lock, due);
       continue;
     }
     const Waiting one = std::move(*next);
