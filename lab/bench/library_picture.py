@@ -56,9 +56,8 @@ def folded(words, size):
     return [line.strip() for line in lines]
 
 
-def main():
-    default = pathlib.Path(__file__).with_suffix(".json")
-    figures = json.loads(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else default).read_text(encoding="utf-8"))
+def drawn(figures):
+    """The picture of {"title", "foot", "groups": [{"title", "rows": [{"label", "value", "shown", "ours"}]}]}."""
     out, y = [], 20
     for line in folded(figures["title"], 32):
         out.append(text(EDGE, y + 32, 32, line, 'font-weight="700"'))
@@ -76,12 +75,16 @@ def main():
     said = "; ".join(f"{group['title']}: " + ", ".join(f"{row['label']} {row['shown']}" for row in group["rows"]
                                                        if row["value"] is not None) for group in figures["groups"]
                      if any(row["value"] is not None for row in group["rows"]))
-    print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" width="{WIDTH}" height="{y}" role="img">')
-    print(f"<title>{html.escape(figures['title'])}. {html.escape(said)}</title>")
-    print(f"<style>{STYLE}\n</style>")
-    print(f'<rect class="page" width="{WIDTH}" height="{y}" rx="12"/>')
-    print("\n".join(out))
-    print("</svg>")
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" width="{WIDTH}" height="{y}" role="img">',
+        f"<title>{html.escape(figures['title'])}. {html.escape(said)}</title>", f"<style>{STYLE}\n</style>",
+        f'<rect class="page" width="{WIDTH}" height="{y}" rx="12"/>', *out, "</svg>"])
+
+
+def main():
+    default = pathlib.Path(__file__).with_suffix(".json")
+    figures = json.loads(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else default).read_text(encoding="utf-8"))
+    print(drawn(figures))
 
 
 if __name__ == "__main__":
