@@ -19,7 +19,8 @@ import pathlib
 import re
 import sys
 
-TYPES = {"1/2": 0.5, "1/4": 0.25, "1/8": 0.125, "1/16": 0.0625, "1/32": 0.03125}
+TYPES = {"1/2": 0.5, "1/4": 0.25, "1/8": 0.125, "1/16": 0.0625, "1/32": 0.03125, "1/64": 0.015625}
+OWN_SIZE = ("exact", "packed:")  # methods that take no share
 
 
 def read(path):
@@ -40,10 +41,16 @@ def key(row):
 
 
 def append(path, rows):
-    """Adds rows that are not there yet."""
+    """Adds rows that are not there yet. Says where the exact cache answers otherwise than in the row that is there."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    there = {key(row) for row in read(path)}
+    before = {key(row): row for row in read(path)}
+    for row in rows:
+        old = before.get(key(row), row)
+        if row["method"] == "exact" and old["scores"] != row["scores"]:
+            print(f"{path}: {row['task']} from {row['first']}: the exact cache scores {sum(row['scores']):g} in place of "
+                  f"{sum(old['scores']):g}: other texts, or another engine", file=sys.stderr)
+    there = set(before)
     with path.open("a") as file:
         for row in rows:
             if key(row) not in there:
@@ -51,7 +58,7 @@ def append(path, rows):
 
 
 def shares_of(method, shares):
-    return [None] if method.startswith("exact") else [TYPES[share] for share in shares]
+    return [None] if method.startswith(OWN_SIZE) else [TYPES[share] for share in shares]
 
 
 def missing(path, task, length, first, methods, shares, engine="ballast"):

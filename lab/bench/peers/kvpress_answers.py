@@ -4,7 +4,7 @@
     MODEL=qwen2.5-coder-0.5b.gguf python3 lab/bench/peers/kvpress_answers.py     all that is missing
 
 It takes MODEL, NAME, TASKS, SHARES, LENGTH and ROUNDS as lab/bench/real.sh does, whose files it reads
-(results/real/NAME/ROUND/TASK.jsonl), and PRESSES, names separated by commas. Lines go into
+(results/real/NAME/LENGTH/ROUND/TASK.jsonl), and PRESSES, names separated by commas. Lines go into
 lab/results/real/NAME.jsonl with the engine "kvpress". Its shares are of entries, which are the bytes
 that are kept; kvpress masks some methods' entries in place of freeing them, so no times are taken.
 It needs the packages kvpress (0.5.5 with transformers 5.2; 5.24 does not run it), torch and gguf.
@@ -20,7 +20,7 @@ import transformers
 from kvpress import (AdaKVPress, ExpectedAttentionPress, KVzipPress, SnapKVPress, StreamingLLMPress)
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path.insert(0, str(ROOT / "lab/bench"))
 import real_rows  # noqa: E402
 
 PRESSES = {
@@ -101,7 +101,7 @@ def main():
 
     for number in range(int(os.environ.get("ROUNDS", 4))):
         for task in tasks:
-            path = ROOT / f"results/real/{name}/{number}/{task}.jsonl"
+            path = ROOT / f"results/real/{name}/{length}/{number}/{task}.jsonl"
             if not path.exists():
                 continue
             records = [json.loads(line) for line in path.read_text().splitlines()]
