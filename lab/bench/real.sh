@@ -8,8 +8,8 @@
 # It says first what is missing and how long that takes, by the seconds that were measured before
 # (lab/bench/real_plan.py; PLAN=1 stops there). Results add up in lab/results/real/NAME.jsonl: what is
 # there is not measured again, and what was interrupted goes on where it stopped. With MODEL, other
-# NAME, TASKS, METHODS, SHARES, LENGTH and ROUNDS (of 5 texts or 2 documents) may be given. TASKS are
-# qa_plain and all that `ballast eval ruler --make` writes. It needs Debian's package debian-handbook,
+# NAME, TASKS, METHODS, SHARES, LENGTH and ROUNDS (of TEXTS, or 2 documents) may be given. TASKS are
+# qa_plain, tools and all that `ballast eval ruler --make` writes. It needs Debian's package debian-handbook,
 # and plain/ in DATA (../shared/data); THREADS is 1. Packed contexts need the model's basis
 # (`ballast calibrate --packing`).
 set -euo pipefail
@@ -30,6 +30,8 @@ while IFS=$'\t' read -r model name task length round first contexts methods shar
   mkdir -p "$folder"
   if [ "$task" = qa_plain ]; then
     python3 lab/bench/real_data.py plain "$data/plain/documents.jsonl" "$texts" $((first - 1)) $((first - 1 + contexts))
+  elif [ "$task" = tools ]; then
+    python3 lab/bench/real_data.py tools "$texts" "$length" "$first" "$contexts"
   else
     "$ballast" eval ruler -m "$model" --make "$folder" --haystack results/real/prose.txt --lengths "$length" \
       --tasks "$task" --count "$contexts" --questions 4 --seed "$first" >/dev/null

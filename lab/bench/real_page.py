@@ -57,9 +57,11 @@ def of_forms(row):
 
 
 class Model:
-    def __init__(self, path):
+    """Of `only`: one task's rows."""
+
+    def __init__(self, path, only=None):
         self.name = path.stem
-        rows = [of_forms(row) for row in real_rows.read(path)]
+        rows = [of_forms(row) for row in real_rows.read(path) if only in (None, row["task"])]
         self.rows = [row for row in rows if row.get("scores")]
         self.unfit = {(row["engine"], row["method"], row["share"], row["length"]) for row in rows
                       if not row.get("bytes")}
@@ -102,8 +104,8 @@ class Model:
         return statistics.mean(t.mean() for t in tasks), half, len(tasks)
 
 
-def models():
-    return [Model(path) for path in sorted(RESULTS.glob("*.jsonl"))]
+def models(only=None):
+    return [Model(path, only) for path in sorted(RESULTS.glob("*.jsonl"))]
 
 
 def points(mean, half):
@@ -176,9 +178,15 @@ def table(model, length):
     return out
 
 
-def summary():
+def summary(only=None):
     """The first table."""
-    return next((table(model, MAIN[1]) for model in models() if model.name == MAIN[0]), ["No results yet."])
+    return next((table(model, MAIN[1]) for model in models(only) if model.name == MAIN[0]), ["No results yet."])
+
+
+def plain():
+    """The same of the one task on which every method is measured."""
+    made = summary("qa_plain")
+    return made[made.index("") + 1:] if "" in made else made
 
 
 def others():
@@ -224,7 +232,7 @@ def missing():
 
 
 def page(text):
-    made = {"missing": missing, "summary": summary, "others": others, "tasks": tasks}
+    made = {"missing": missing, "summary": summary, "plain": plain, "others": others, "tasks": tasks}
     return MADE.sub(lambda m: f"<!-- {m[1]} -->\n" + "\n".join(made[m[1]]()) + "\n<!-- end -->\n"
                     if m[1] in made else m[0], text)
 

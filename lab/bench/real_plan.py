@@ -5,8 +5,8 @@
                              model's file, name, task, length, round, first text, texts, methods, shares
 
 FOLDER (or MODELS) has the models' files, as ballast names them; those that are not there are said on stderr, with the
-time that all takes. MODEL (a file) measures that one instead, with NAME, TASKS, METHODS, SHARES, LENGTH and ROUNDS (of
-5 texts, or 2 documents of qa_plain).
+time that all takes. MODEL (a file) measures that one instead, with NAME, TASKS, METHODS, SHARES, LENGTH and ROUNDS of
+TEXTS (5; of qa_plain 2 documents).
 """
 import collections
 import os
@@ -18,21 +18,21 @@ import real_rows
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "lab/results/real"
-TEXTS, DOCUMENTS, ALL_DOCUMENTS = 5, 2, 8
+DOCUMENTS, ALL_DOCUMENTS = 2, 8
 ANSWER = 16  # tokens of an answer, about
 DOCUMENT = 850  # tokens of one of qa_plain, whatever the length
 STORED = "exact;exact:type=q4;exact:type=q4/q2;packed:1/16;packed:1/32;packed:1/64"
 METHODS = STORED + ";calibrated;replay;kvzip-plus;snapkv;h2o;streaming-llm;uniform"
 FEW = "exact;exact:type=q4;replay;calibrated;kvzip-plus;h2o;streaming-llm;uniform"
 
-Group = collections.namedtuple("Group", "name length tasks rounds methods shares")
+Group = collections.namedtuple("Group", "name length tasks rounds texts methods shares")
 PLAN = [
-    Group("qwen2.5-coder-0.5b", 4096, "qa_plain niah_multikey_1 niah_multivalue vt fwe code_constant", 4, METHODS,
+    Group("qwen2.5-coder-0.5b", 4096, "qa_plain niah_multikey_1 niah_multivalue vt fwe code_constant", 4, 5, METHODS,
           "1/4,1/8,1/16"),
-    Group("qwen2.5-coder-0.5b", 2048, "niah_multivalue code_constant code_result", 1, FEW, "1/8"),
-    Group("qwen2.5-coder-0.5b", 8192, "niah_multivalue code_constant", 1, FEW, "1/8"),
-    Group("smollm2-135m", 2048, "qa_plain niah_multivalue", 1, FEW, "1/8"),
-    Group("qwen2.5-coder-1.5b", 4096, "qa_plain niah_multikey_1 niah_multivalue vt fwe code_constant", 1, METHODS,
+    Group("qwen2.5-coder-0.5b", 2048, "niah_multivalue code_constant code_result tools", 2, 2, FEW, "1/8"),
+    Group("qwen2.5-coder-0.5b", 8192, "niah_multivalue code_constant", 1, 5, FEW, "1/8"),
+    Group("smollm2-135m", 2048, "qa_plain niah_multivalue", 1, 5, FEW, "1/8"),
+    Group("qwen2.5-coder-1.5b", 4096, "qa_plain niah_multikey_1 niah_multivalue vt fwe code_constant", 1, 5, METHODS,
           "1/4,1/8"),
 ]
 
@@ -73,7 +73,7 @@ def jobs(group):
     shares = group.shares.split(",")
     for number in range(group.rounds):
         for task in group.tasks.split():
-            contexts = DOCUMENTS if task == "qa_plain" else TEXTS
+            contexts = DOCUMENTS if task == "qa_plain" else group.texts
             first = contexts * number + 1
             if task == "qa_plain" and first > ALL_DOCUMENTS:
                 continue
@@ -91,7 +91,7 @@ def given():
         return PLAN, {group.name: folder / f"{group.name}.gguf" for group in PLAN}
     name = os.environ.get("NAME", pathlib.Path(model).stem)
     group = Group(name, int(os.environ.get("LENGTH", 4096)), os.environ.get("TASKS", PLAN[0].tasks),
-                  int(os.environ.get("ROUNDS", 4)), os.environ.get("METHODS", METHODS),
+                  int(os.environ.get("ROUNDS", 4)), int(os.environ.get("TEXTS", 5)), os.environ.get("METHODS", METHODS),
                   os.environ.get("SHARES", "1/4,1/8,1/16"))
     return [group], {name: pathlib.Path(model)}
 

@@ -11,7 +11,8 @@ A line is one method at one size on some texts of one task:
     engine, method, share ballast or a peer; share of the exact cache that was asked for (null: the method's own)
     scores                of each question, 0 to 1
     bytes                 the cache's, as a share of the exact bf16 cache
-    read, compress, token seconds: for the prompt; to compress it; for a token of the answer
+    read, compress, token seconds: for the prompt; to compress it; for a token of the answer; left out where other
+                          work on the machine slowed them
     processor             that the seconds are of
 """
 import json

@@ -102,7 +102,7 @@ class Real(unittest.TestCase):
         self.assertIn("scores 1 in place of 2", said.getvalue())
 
     def test_a_plan_lists_what_is_missing_and_its_time(self):
-        group = real_plan.Group("none-of-this-name", 4096, "fwe qa_plain", 5, "exact;h2o", "1/4,1/8")
+        group = real_plan.Group("none-of-this-name", 4096, "fwe qa_plain", 5, 5, "exact;h2o", "1/4,1/8")
         found = list(real_plan.jobs(group))
         # Four rounds have qa_plain's eight documents.
         self.assertEqual([task for task, *_ in found].count("qa_plain"), 4)
