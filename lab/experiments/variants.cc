@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/fail.h"
+#include "experiments/data/packed_variant.h"
 
 namespace ballast {
 
@@ -23,7 +24,9 @@ void VariantParameters::describe(Parameters& p, const std::string& standard_meth
   };
   p.group("Methods");
   p.add("--methods", methods,
-        "Method strings, separated by ',' or ';' or given repeatedly [" + standard_methods + "]");
+        "Method strings, separated by ',' or ';' or given repeatedly; packed:1/16 and other forms "
+        "that a model's basis has (ballast calibrate) [" +
+            standard_methods + "]");
   p.add("--cache,--shares", memory.caches,
         "Memory of the whole cache: 1/8, 0.125 or 12% of the exact bf16 cache of the tokens read, "
         "256M, 40K/token; each method keeps as much as fits" +
@@ -47,7 +50,7 @@ std::vector<Variant> VariantParameters::parse() {
   if (methods.empty()) methods = {standard_methods_};
   const std::vector<std::string> names = split_methods(methods);
   const bool own = std::ranges::any_of(
-      names, [](const std::string& name) { return Policy::parse(name).has_memory(); });
+      names, [](const std::string& name) { return policy_of(name).has_memory(); });
   if (memory.empty() && !own) memory = standard_sizes_;
   if (types.empty()) types = {"bf16"};
   require(types.size() == 1 || (key_type.empty() && value_type.empty()),

@@ -127,13 +127,6 @@ std::vector<float> KvFile::scores(std::size_t layer, std::size_t kv_head) const 
   return out;
 }
 
-bool KvFile::has_layers(const Safetensors& file) {
-  for (const TensorView& tensor : file.tensors()) {
-    if (parse_name(tensor.name)) return true;
-  }
-  return false;
-}
-
 void KvFile::find_layers() {
   std::map<std::size_t, Layer> found;
   for (const TensorView& tensor : file_.tensors()) {

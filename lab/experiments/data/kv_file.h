@@ -30,9 +30,6 @@ class KvFile : public KvSource {
   void read(Part part, std::size_t layer, std::size_t head, std::size_t first,
             MutableMatrix out) const override;
 
-  /// Whether the file has tensors with these names.
-  static bool has_layers(const Safetensors& file);
-
  private:
   struct Layer {
     std::size_t number = 0;

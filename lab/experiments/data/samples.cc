@@ -11,6 +11,7 @@
 #include "ballast/engine/ranks.h"
 #include "base/fail.h"
 #include "base/running_mean.h"
+#include "experiments/data/packed_variant.h"
 #include "experiments/metrics/interval.h"
 #include "formats/json_text.h"
 #include "methods/entry_budget.h"
@@ -171,7 +172,8 @@ std::vector<Variant> make_variants(const std::vector<std::string>& methods, cons
   for (const std::string& method : methods) {
     Variant variant;
     variant.method = method;
-    variant.policy = Policy::parse(method);
+    variant.policy = policy_of(method);
+    variant.pack = packed_form(method);
     variant.key_type = key_type;
     variant.value_type = value_type;
     set_types(variant.policy, variant.key_type, variant.value_type);

@@ -49,6 +49,8 @@ struct Variant {
   double share = 0;        ///< the same, where it is a share of the exact bf16 cache
   std::uint64_t seed = 0;
   Policy policy;  ///< with its memory
+  std::string
+      pack;  ///< "1/16": the exact cache as it comes back from such a file; empty: not packed
   StorageType key_type = StorageType::bf16;
   StorageType value_type = StorageType::bf16;
 
@@ -56,7 +58,7 @@ struct Variant {
   bool exact() const { return policy.info().window_policy == WindowPolicy::all; }
   /// Whether it keeps everything in a type of its own: smaller than the exact cache, at whatever
   /// size that gives.
-  bool storage_only() const { return exact() && policy.has("type"); }
+  bool storage_only() const { return exact() && (policy.has("type") || !pack.empty()); }
   bool same_types(const Variant& other) const {
     return key_type == other.key_type && value_type == other.value_type;
   }

@@ -253,21 +253,6 @@ Sample lines_sample(std::size_t lines, std::uint64_t seed) {
   return std::move(lines_samples(lines, 1, seed)[0]);
 }
 
-std::size_t lines_that_fit(const Tokenizer& tokenizer, std::size_t tokens) {
-  const auto size = [&](std::size_t lines) {
-    const Sample sample = lines_sample(lines, 0);
-    return tokenizer.encode(sample.context + sample.question).size() + sample.max_tokens;
-  };
-  // No line has fewer than four tokens.
-  std::size_t low = 0, high = std::min<std::size_t>(100000, tokens / 4 + 1);
-  while (low < high) {
-    const std::size_t middle = (low + high + 1) / 2;
-    (size(middle) <= tokens ? low : high) = size(middle) <= tokens ? middle : middle - 1;
-  }
-  require(low > 0, "{} tokens are too few for a record of one line", tokens);
-  return low;
-}
-
 namespace {
 
 struct Needle : SampleParameters {

@@ -61,7 +61,5 @@ Sample lines_sample(std::size_t lines, std::uint64_t seed);
 /// `questions` of them about one record, each of another line; the first is that of lines_sample().
 /// Throws Error if there are more questions than lines.
 std::vector<Sample> lines_samples(std::size_t lines, std::size_t questions, std::uint64_t seed);
-/// The most lines whose prompt has at most `tokens` tokens.
-std::size_t lines_that_fit(const Tokenizer& tokenizer, std::size_t tokens);
 
 }  // namespace ballast

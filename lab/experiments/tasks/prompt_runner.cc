@@ -13,6 +13,7 @@
 #include "cache/byte_budget.h"
 #include "cache/mean_entries.h"
 #include "experiments/attention/head_attention.h"
+#include "experiments/data/packed_variant.h"
 #include "experiments/data/samples.h"
 #include "model/prefill_cost.h"
 
@@ -373,6 +374,9 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
     if (advance) advance(static_cast<double>(++done) / static_cast<double>(variants.size()));
   };
   if (options_.protocol == Protocol::stream) {
+    for (const Variant& variant : variants) {
+      require(variant.pack.empty(), "method {}: packing needs --protocol prefill", variant.method);
+    }
     for (std::size_t v = 0; v < variants.size(); ++v) {
       CacheOptions options = questions[0].cache_options(variants[v]);
       // A share is of what is read before the cache is asked.
@@ -474,6 +478,14 @@ std::vector<std::vector<Answered>> PromptRunner::ask(std::span<const Sample> sam
     const Cache* exact = variant.storage_only() ? nullptr : &reading->sequence.cache();
     Answered summarised = Question::summarise(engine_, fork, replay, reading->seconds, exact);
     if (again) summarised.compress_seconds += scored->seconds;
+    if (!variant.pack.empty()) {
+      const Stopwatch watch;
+      Unpacked unpacked = through_packing(engine_.model(), fork, variant.pack);
+      summarised.compress_seconds += watch.seconds();
+      summarised.bytes = unpacked.bytes;
+      answer(v, &unpacked.sequence, reading->logits, summarised);
+      continue;
+    }
     answer(v, &fork, reading->logits, summarised);
   }
   return out;

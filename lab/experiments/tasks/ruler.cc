@@ -39,7 +39,7 @@ struct Ruler : SampleParameters {
           {.type = "PATH"});
     p.add("--tasks", tasks,
           "Separated by commas; RULER's thirteen if not given. Ours, which need no haystack: "
-          "arithmetic_3, _5, _7 (steps), problems_3, _5, _7, code_constant, code_result, tools",
+          "arithmetic_3, _5, _7 (steps), problems_3, _5, _7, code_constant, code_result",
           {.separated = true});
     p.add("--lengths", lengths, "Tokens of prompt, chat template and answer");
     p.add("--questions", questions,

@@ -232,7 +232,6 @@ constexpr std::array kTasks = std::to_array<Task>({
     {"problems_7", made<ticket_sum, 7>, kQuestions},
     {"code_constant", made<function_lookup, false>, kQuestions},
     {"code_result", made<function_lookup, true>, kQuestions},
-    {"tools", tool_call, kQuestions},
 });
 constexpr std::size_t kRulerTasks = 13;
 constexpr auto kNames = [] {

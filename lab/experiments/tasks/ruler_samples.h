@@ -15,7 +15,7 @@ namespace ballast {
 
 /// RULER's names of its tasks, in its order: niah_single_1 to qa_2.
 std::span<const std::string_view> ruler_task_names();
-/// These and ours: arithmetic_3 to tools, for which any haystack does.
+/// These and ours: arithmetic_3 to code_result, for which any haystack does.
 std::span<const std::string_view> made_task_names();
 
 /// Records of RULER's files, each a question on the same text: index (`seed`), input (the prompt;

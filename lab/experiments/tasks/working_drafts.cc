@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <array>
 
-#include "report/json.h"
-
 namespace ballast {
 namespace {
 
-/// Functions or wishes at most, and questions that every text answers.
+/// Functions at most, and questions that every text answers.
 constexpr std::size_t kMost = 3500, kQuestions = 4;
 
 }  // namespace
@@ -143,56 +141,6 @@ Draft function_lookup(Source& from, bool result) {
   }
   draft.head = "The following file has Python functions. A question about it comes afterwards.\n\n";
   draft.body = shuffled(std::move(functions), kQuestions, from.draws, "\n\n");
-  return draft;
-}
-
-Draft tool_call(Source& from) {
-  struct Tool {
-    std::string_view name, does, place, first, second, wish;
-  };
-  constexpr std::array kTools = std::to_array<Tool>({
-      {"book_room", "Books a hotel room", "town", "nights", "guests",
-       "I need a hotel room in {} for {} nights; we are {} guests."},
-      {"rent_car", "Rents a car", "town", "days", "seats",
-       "I pick up a rented car in {}. It is for {} days and should have {} seats."},
-      {"send_parcel", "Sends a parcel", "town", "kilograms", "value",
-       "A parcel should go to {}. It weighs {} kilograms, and its value is {} coins."},
-      {"order_meal", "Orders a meal", "restaurant", "portions", "table",
-       "Lunch is from the restaurant {}: {} portions, to table {}."},
-  });
-  Draft draft;
-  draft.head =
-      "Someone at a counter has the following tools, and does later what people ask for.\n\n";
-  for (const Tool& tool : kTools) {
-    draft.head +=
-        Json{{"name", tool.name},
-             {"description", tool.does},
-             {"parameters",
-              {{tool.place, "string"}, {tool.first, "integer"}, {tool.second, "integer"}}}}
-            .dump() +
-        "\n";
-  }
-  draft.head += "\nThe conversation:\n\n";
-  const std::vector<std::string> people =
-      from.distinct(kMost, [&] { return fmt::format("{} {}", from.proper(), from.proper()); });
-  std::vector<std::string> wishes;
-  for (std::size_t i = 0; i < people.size(); ++i) {
-    const Tool& tool = kTools[from.draws.below(kTools.size())];
-    const std::string place = from.proper();
-    const std::size_t first = 2 + from.draws.below(8), second = 2 + from.draws.below(8);
-    wishes.push_back(fmt::format("{}: {}\nCounter: Noted.", people[i],
-                                 fmt::format(fmt::runtime(tool.wish), place, first, second)));
-    if (i != from.question) continue;
-    draft.outputs = {
-        Json{{"name", tool.name},
-             {"arguments", {{tool.place, place}, {tool.first, first}, {tool.second, second}}}}
-            .dump()};
-    draft.question = fmt::format(
-        "Do what {} asked for: write the one call as JSON, {{\"name\": …, \"arguments\": {{…}}}}, "
-        "and nothing else.",
-        people[i]);
-  }
-  draft.body = shuffled(std::move(wishes), kQuestions, from.draws, "\n");
   return draft;
 }
 

@@ -81,7 +81,5 @@ Draft crates_by_day(Source& from, std::size_t steps);
 Draft ticket_sum(Source& from, std::size_t steps);
 /// What a function returns, or the constant in it.
 Draft function_lookup(Source& from, bool result);
-/// The call for what someone asked for in a conversation.
-Draft tool_call(Source& from);
 
 }  // namespace ballast

@@ -208,11 +208,11 @@ TEST_F(EvalText, RulerAndSummariesScoreAnswers) {
 
 TEST_F(EvalText, RulersFilesOfOurTasksNeedNoHaystack) {
   const Words words = {"--make", path("made"), "--lengths", "2000", "--count", "2", "--tasks"};
-  const Said made = eval("ruler", words + Words{"tools,arithmetic_3"});
+  const Said made = eval("ruler", words + Words{"code_result,arithmetic_3"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
-  EXPECT_THAT(read_text(path("made") + "/2000/tools.jsonl"), HasSubstr("book_room"));
+  EXPECT_THAT(read_text(path("made") + "/2000/code_result.jsonl"), HasSubstr("def "));
   EXPECT_THAT(read_text(path("made") + "/2000/arithmetic_3.jsonl"), HasSubstr("At first the"));
-  expect_refusal(eval("ruler", words + Words{"tools,vt"}), "give --haystack");
+  expect_refusal(eval("ruler", words + Words{"code_result,vt"}), "give --haystack");
 }
 
 TEST_F(EvalText, ChoiceRunsAllOfThePapersMethods) {

@@ -154,7 +154,6 @@ TEST(Needles, TooFewTokensAreNamed) {
   EXPECT_THAT(error_of([&] { needle_sample(hay, 20, 0.5, 1, 1); }), HasSubstr("too few"));
   EXPECT_THAT(error_of([&] { passkey_sample(hay, 20, 0.5, 1); }), HasSubstr("too few"));
   EXPECT_THAT(error_of([&] { needle_sample(hay, 900, 0.5, 500, 1); }), HasSubstr("too few"));
-  EXPECT_THAT(error_of([&] { lines_that_fit(tokenizer(), 50); }), HasSubstr("too few"));
 }
 
 TEST(Lines, AskForOneLineOfTheRecord) {
@@ -167,14 +166,6 @@ TEST(Lines, AskForOneLineOfTheRecord) {
   EXPECT_EQ(std::stoull(s.context.substr(s.context.find('<', line + key.size()) + 1)),
             s.expected.get<std::size_t>());
   EXPECT_EQ(std::ranges::count(s.context, '<'), 30 + 4);  // four in the header
-}
-
-TEST(Lines, AsManyAsFit) {
-  const std::size_t lines = lines_that_fit(tokenizer(), 2000);
-  EXPECT_GT(lines, 10u);
-  const auto size = [](std::size_t n) { return size_of(lines_sample(n, 0)) + 12; };
-  EXPECT_LE(size(lines), 2000u);
-  EXPECT_GT(size(lines + 1), 2000u);
 }
 
 }  // namespace

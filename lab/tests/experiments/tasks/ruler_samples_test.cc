@@ -86,10 +86,7 @@ class Oracle {
       const std::string function = asked("function (\\w+)");
       return found("def " + function + "\\(x\\):\n    " + asked("is (\\w+) in") + " = (\\d+)")[1];
     }
-    if (question_.starts_with("\nWhat does ")) {
-      return std::to_string(returned(asked("does (\\w+)"), std::stoi(asked("\\((\\d+)\\)"))));
-    }
-    return call(asked("what (.*) asked"));
+    return std::to_string(returned(asked("does (\\w+)"), std::stoi(asked("\\((\\d+)\\)"))));
   }
 
  private:
@@ -129,35 +126,13 @@ class Oracle {
     if (at[2].matched) return constant + std::stoi(at[2]) * x;
     return x > std::stoi(at[3]) ? constant : std::stoi(at[4]);
   }
-  std::string call(const std::string& person) const {
-    const std::string wish = found(person + ": ([^\n]*)")[1];
-    const std::map<std::string, std::string> tools = {{"hotel", "book_room"},
-                                                      {"car", "rent_car"},
-                                                      {"parcel", "send_parcel"},
-                                                      {"Lunch", "order_meal"}};
-    std::string name;
-    for (const auto& [word, tool] : tools) {
-      if (wish.find(word) != wish.npos) name = tool;
-    }
-    std::smatch values;
-    EXPECT_TRUE(std::regex_search(
-        wish, values, std::regex("(?:in|to|restaurant) ([A-Z]\\w+)[^0-9]*(\\d+)[^0-9]*(\\d+)")));
-    const Json schema = Json::parse(found(R"(\{"name":")" + name + "\".*")[0].str());
-    Json arguments;
-    std::size_t i = 0;
-    for (const auto& [key, type] : schema["parameters"].items()) {
-      const std::string value = values[++i];
-      arguments[key] = type == "string" ? Json(value) : Json(std::stoi(value));
-    }
-    return "Here it is: " + Json{{"arguments", arguments}, {"name", name}}.dump(2) + " Done.";
-  }
 
   std::string text_, question_;
 };
 
 TEST_F(RulerSamples, GiveTheirOwnTasksOracleAllAndAnEmptyOrWrongAnswerNothing) {
   const auto own = made_task_names().subspan(ruler_task_names().size());
-  EXPECT_EQ(own.size(), 9u);
+  EXPECT_EQ(own.size(), 8u);
   for (const std::string_view task : own) {
     const std::vector<Json> records = ruler_records(*hay_, task, 7000, 4, 3);
     ASSERT_EQ(records.size(), 4u) << task;
@@ -171,6 +146,17 @@ TEST_F(RulerSamples, GiveTheirOwnTasksOracleAllAndAnEmptyOrWrongAnswerNothing) {
           << task;
     }
   }
+}
+
+TEST_F(RulerSamples, ACallIsRightWhateverStandsAroundIt) {
+  const Sample asked = sample(
+      "tools", {{"input", "Text\n\nWrite the call."},
+                {"answer_prefix", ""},
+                {"outputs", {R"({"name":"rent_car","arguments":{"town":"Rome","days":2}})"}}});
+  const std::string call = R"({"arguments": {"days": 2, "town": "Rome"}, "name": "rent_car"})";
+  EXPECT_EQ(score(asked, "in Rome.\nCall: " + call + " Done."), 1);
+  EXPECT_EQ(score(asked, ""), 0);
+  EXPECT_EQ(score(asked, R"({"name": "rent_car", "arguments": {"town": "Rome"}} 0)"), 0);
 }
 
 TEST_F(RulerSamples, AreAsLongAsWantedWithTheirAnswers) {
