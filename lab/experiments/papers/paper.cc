@@ -30,6 +30,7 @@ struct PaperParameters {
   std::string text;
   std::string out;
   std::vector<std::string> rows;
+  std::size_t longest = 0;
   std::size_t limit = 0;
   bool list = false;
 
@@ -44,6 +45,8 @@ struct PaperParameters {
           {.type = "FILE"});
     p.add("-o,--out", out, "The folder of results and the page [results/PAPER]", {.type = "DIR"});
     p.add("--rows", rows, "Only these", {.separated = true});
+    p.add("--longest", longest,
+          "Read no more tokens of a text or prompt; all of the model's positions if not given");
     p.add("--limit", limit, "Ask the first N samples of each group only");
     p.add("--list", list, "Show the rows, and what each needs");
   }
@@ -92,6 +95,7 @@ class PaperRun {
   Result run() {
     require(!o_.model.empty(), "eval paper: give the model with -m");
     positions_ = Model(o_.model).config().max_positions;
+    if (o_.longest > 0) positions_ = std::min(positions_, o_.longest);
     fs::create_directories(out_);
     std::vector<Json> table;
     std::vector<Result> results(1);
@@ -145,16 +149,9 @@ class PaperRun {
       const fs::path path = fs::path(o_.data) / file;
       if (!fs::exists(path)) continue;
       // LongBench-E's file of a task comes first, and stands for the other.
-      const std::string text = path.string();
-      std::string plain_name = text;
-      if (const auto e = plain_name.rfind("_e.jsonl"); e != std::string::npos) {
-        plain_name.replace(e, std::string::npos, ".jsonl");
-      }
-      const auto same = [&](const std::string& other) {
-        return other.size() > 8 && other.ends_with("_e.jsonl") &&
-               other.substr(0, other.size() - 8) + ".jsonl" == plain_name;
-      };
-      if (std::ranges::none_of(out, same)) out.push_back(text);
+      std::string of_e = path.string();
+      of_e.insert(of_e.rfind('.'), "_e");
+      if (std::ranges::find(out, of_e) == out.end()) out.push_back(path.string());
     }
     return out;
   }
@@ -219,7 +216,6 @@ class PaperRun {
         out[name] = o_.text;
       } else if (text == "{texts}") {
         out[name] = {o_.text};
-        // Contents of other kinds, as the files have them.
         for (const char* other : {"longbench/multi_news.jsonl", "longeval/200_lines.jsonl"}) {
           const fs::path file = fs::path(o_.data) / other;
           if (!o_.data.empty() && fs::exists(file)) out[name].push_back(file.string());
@@ -246,6 +242,8 @@ class PaperRun {
         out[name] = positions_ >= 17408 ? 16384 : part_of_positions(0.75);
       } else if (text == "{length}") {
         out[name] = part_of_positions(0.9);
+      } else if (text == "{longest}") {
+        if (o_.longest > 0) out[name] = positions_;
       } else if (text == "{lengths}") {
         // Short of the positions by what the answer and a template take.
         for (const double part : {0.25, 0.5, 0.75, 1.0}) {
@@ -339,6 +337,9 @@ class PaperRun {
                        {"here", numbers(scale * verdict.better, scale * verdict.worse)},
                        {"verdict", verdict.text()},
                        {"name", row.name},
+                       {"model", o_.model},
+                       {"longest", positions_},
+                       {"samples", result->settings.value("samples", Json())},
                        {"pairs", verdict.pairs},
                        {"holds", verdict.holds},
                        {"level", verdict.level},

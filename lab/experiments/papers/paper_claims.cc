@@ -108,7 +108,7 @@ double error_of_difference(const Measured& a, const Measured& b) {
 /// The difference that the paper reports, in the unit of the numbers here.
 double paper_difference(const PaperClaim& claim, double larger) {
   const double difference = std::abs(claim.paper_better - claim.paper_worse);
-  if (!std::isfinite(difference) || difference == 0) return larger / 10;
+  if (claim.level || !std::isfinite(difference) || difference == 0) return larger / 10;
   if (claim.metric == "score") return claim.paper_better > 1 ? difference / 100 : difference;
   return difference / std::max(std::abs(claim.paper_better), std::abs(claim.paper_worse)) * larger;
 }

@@ -50,10 +50,10 @@ struct ClaimVerdict {
 /// `worse` may be "exact", which has one size and is compared with every size of `better`.
 /// Rows of the group "all" are means of others and no setting. A difference as the paper's is its
 /// own, for scores in the same unit, else as a fraction of the larger number; without numbers of
-/// the paper a tenth of the larger one. The exact cache is at chance where its `score` is not 1.96
-/// errors above the row's `chance`, or a tenth. A number's error is `METRIC_error`, or
-/// else its deviation over seeds, `METRIC_sd_seeds`; without one, numbers differ whenever they are
-/// not equal.
+/// the paper, and for two that are to be level, a tenth of the larger one. The exact cache is at
+/// chance where its `score` is not 1.96 errors above the row's `chance`, or a tenth. A number's
+/// error is `METRIC_error`, or else its deviation over seeds, `METRIC_sd_seeds`; without one,
+/// numbers differ whenever they are not equal.
 ClaimVerdict judge(const PaperClaim& claim, std::span<const Json> rows);
 
 struct RankedName {

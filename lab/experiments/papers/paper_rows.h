@@ -19,7 +19,7 @@ struct PaperRow {
   /// file or a made-up stream, {prompts} a folder of them, {index} the stream of theorem 3.2,
   /// {text} the text, {texts} it and texts of other kinds, {files} the files that are there,
   /// {lengths} four lengths up to the model's positions, {length} one, {prompt} one that leaves
-  /// room, {memory} what throughput may take.
+  /// room, {memory} what throughput may take, {longest} --longest.
   Json values;
   std::vector<std::string> files;  ///< under --data; one of them is enough
   std::vector<PaperClaim> claims;

@@ -82,6 +82,20 @@ TEST_F(EvalText, APaperIsItsRowsAndWhereItsClaimsHold) {
   expect_refusal(run_with({"eval", "paper", "h2o"}), "-m");
 }
 
+TEST_F(EvalText, APaperReadsNoMoreThanTheLongestText) {
+  write_text(dir_ / "text", std::string(400, 'a') + " the lazy dog jumps over it");
+  const Said said =
+      run_with({"eval", "paper", "h2o", "-m", model(), "--text", path("text"), "-o", path("paper"),
+                "--rows", "table-12", "--longest", "48", "-q", "--json"});
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  const json row = said.json().at("results").at(0);
+  EXPECT_EQ(row.at("longest"), 48);
+  EXPECT_EQ(row.at("model"), model());
+  EXPECT_THAT(row.at("row_command").get<std::string>(), HasSubstr("--length 48"));
+  const json measured = json::parse(read_text(path("paper") + "/table-12.json"));
+  EXPECT_EQ(measured.at("settings").at("tokens"), 48);
+}
+
 TEST_F(EvalText, ARowOfOneFileOfAPaperIsMeasured) {
   fs::create_directories(dir_ / "longeval");
   const json line = {

@@ -159,6 +159,10 @@ TEST(PaperClaims, AClaimOfBeingLevelNeedsPower) {
   EXPECT_EQ(judge(level, rows).text(), "undecided");
   const std::vector<Json> sure = {row("a", 0.5, 0.82, 0.01), row("b", 0.5, 0.8, 0.01)};
   EXPECT_EQ(judge(level, sure).text(), "agrees");
+  // How little the paper found between them asks for no more.
+  level.paper_better = 43.2;
+  level.paper_worse = 43.0;
+  EXPECT_EQ(judge(level, sure).text(), "agrees");
   const std::vector<Json> apart = {row("a", 0.5, 0.7, 0.03), row("b", 0.5, 0.8, 0.04)};
   EXPECT_EQ(judge(level, apart).text(), "disagrees");
 }
