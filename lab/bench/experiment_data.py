@@ -1,89 +1,113 @@
 #!/usr/bin/env python3
-"""Texts and questions for lab/bench/experiments.sh, in wordings that the default model knows.
+"""Data for lab/bench/experiments.sh, in the layouts of the benchmarks that it is short of.
 
-  record.txt        a record of lines, as LongEval has them: for capture
-  asked.txt         a record of lines, then questions on it with their answers: half of the tokens each
-  stream.txt        short records, questions and answers, one after another
-  openbookqa.jsonl  needles in a haystack, four numbers to choose from, in the layout of OpenBookQA
-  winogrande.jsonl  a record of keys and values, two keys to choose from, in the layout of Winogrande
+    experiment_data.py DATA OUT
 
-The data sets themselves ask for knowledge that a model of two million weights has not. The same
-commands take their files.
+DATA is a folder with the benchmarks' own files (longeval/, longbench/, choice/) and plain/, eight documents with
+ten questions each. Into OUT go, beside links to what DATA has of longbench/ and choice/ (but multi_news, whose answers are long):
+
+  prose.txt                        English prose, of Debian's package debian-handbook: for rows on attention
+  longeval/N_lines.jsonl           records of N lines cut to a quarter, the line that is asked for among them; those
+                                   of 400 lines are the first two of 300 together, cut alike
+  longbench/multifieldqa_en.jsonl  the questions on plain/, in that task's layout
+  texts/                           links to longeval/ and longbench/multi_news.jsonl whole: for rows on attention
+
+A task that DATA has itself is not made. choice/piqa.json, PiQA as LLM-Adapters has it, is written in the data set's own
+layout.
 """
-
 import json
 import pathlib
 import random
+import re
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "training"))
-import finding  # noqa: E402  (wordings and words of the training data)
+import real_data
+
+PROSE = 48000
 
 
-def text_of(parts):
-    return "".join(chunk for chunk, _ in parts)
+def write(path, records):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-def lines(rng, count):
-    keys = finding.distinct(lambda r: "-".join(finding.line_key(r)), count, rng)
-    return {key: finding.register(rng) for key in keys}
+def records(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
-def record_text(record):
-    body = "".join(f"line {key}{finding.CONTENT_IS}{value}>\n" for key, value in record.items())
-    return "".join(finding.HEADER) + "\n\n" + body + "\n" + finding.RECORD_OVER
+def cut_record(prompt, asked, lines, rng):
+    """A prompt of LongEval with so many of its lines, in their order."""
+    pieces = prompt.splitlines(keepends=True)
+    places = [i for i, piece in enumerate(pieces) if piece.startswith("line ") and asked != piece]
+    kept = set(rng.sample(places, lines - 1))
+    return "".join(p for i, p in enumerate(pieces) if i not in places or i in kept)
 
 
-def question(key):
-    return f"{finding.TELL_ME} {key}{finding.NEED_NUMBER} "
+def cut_lines(data, out):
+    for lines in (200, 300, 400):
+        source = data / f"longeval/{min(lines, 300)}_lines.jsonl"
+        if not source.exists():
+            continue
+        rng = random.Random(f"experiments/{lines}")
+        made = []
+        found = records(source)
+        for i, record in enumerate(found):
+            prompt = record["prompt"]
+            if lines == 400:  # with lines of the next record, its names being others
+                more = [x for x in found[(i + 1) % len(found)]["prompt"].splitlines(keepends=True)
+                        if x.startswith("line ") and x.split(":")[0] + ":" not in prompt]
+                at = prompt.rindex("\nNow the record is over")
+                prompt = prompt[:at] + "".join(more[:100]) + prompt[at:]
+            prompt = cut_record(prompt, record["correct_line"], lines // 4, rng)
+            made.append({"prompt": prompt, "expected_number": record["expected_number"], "num_lines": lines // 4,
+                         "random_idx": record["random_idx"]})
+        write(out / f"longeval/{lines}_lines.jsonl", made)
 
 
-def asked(rng, record_lines, questions):
-    record = lines(rng, record_lines)
-    return record_text(record) + "".join(
-        question(key) + record[key] + "\n" for key in rng.choices(list(record), k=questions))
+def plain_questions(documents):
+    """One of each document, then the next of each: the first N are of as many documents as there are."""
+    for number in range(max(len(d["questions"]) for d in documents)):
+        for document in documents:
+            question = document["questions"][number]
+            yield {"input": question["q"], "context": document["text"], "answers": question["accept"],
+                   "dataset": "multifieldqa_en", "language": "en", "all_classes": None,
+                   "length": len(document["text"].split()), "_id": f"{document['name']}-{number}"}
 
 
-def haystack(rng, sentences, needles):
-    """Sentences of filler with needles among them."""
-    hay = [text_of(finding.sentence(rng)).strip() for _ in range(sentences)]
-    for needle in needles:
-        hay.insert(rng.randrange(len(hay) + 1), needle)
-    return " ".join(hay)
+def piqa_of(record):
+    """A question of LLM-Adapters' test file in the data set's own layout."""
+    text = record["instruction"][:record["instruction"].rindex("Answer format")]
+    head, *solutions = re.split(r"Solution\d: ", text)
+    return {"goal": head.split(": ", 1)[1].strip(), "sol1": solutions[0].strip(), "sol2": solutions[1].strip(),
+            "label": int(record["answer"][-1]) - 1}
 
 
-def needle_choice(rng):
-    keys = finding.distinct(finding.noun, 4, rng)
-    values = finding.distinct(lambda r: finding.digits(r, 7, 7), 4, rng)
-    hay = haystack(rng, 20, [f"{finding.ONE_OF['numbers']} {k} is: {v}." for k, v in zip(keys, values)])
-    right = rng.randrange(4)
-    stem = ("".join(finding.HIDDEN["numbers"]) + "\n" + hay + "\n" + finding.WHAT_SPECIAL["numbers"] + " " + keys[right]
-            + finding.MENTIONED + finding.THE_SPECIAL["numbers"] + " " + keys[right] + finding.MENTIONED + " is")
-    return {"question_stem": stem, "choices": {"text": values, "label": list("ABCD")}, "answerKey": "ABCD"[right]}
-
-
-def key_choice(rng):
-    """The value comes after the key that is to be chosen. (Lines would not do: their wording holds a blank.)"""
-    keys = finding.distinct(lambda r: finding.adjective(r) + "-" + finding.noun(r), 40, rng)
-    record = {key: finding.digits(rng, 6, 6) for key in keys}
-    chosen = rng.sample(keys, 2)
-    right = rng.randrange(2)
-    body = "".join(f'"{key}": "{value}",\n' for key, value in record.items())
-    sentence = (finding.JSON_HEADER + "\n{" + body + "}\n" + finding.JSON_KEY + '_"\n' + finding.JSON_VALUE
-                + record[chosen[right]] + '"')
-    return {"sentence": sentence, "option1": chosen[0], "option2": chosen[1], "answer": str(right + 1)}
+def link(paths, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        target = folder / path.name
+        target.unlink(missing_ok=True)
+        target.symlink_to(path.resolve())
 
 
 def main():
-    out = pathlib.Path(sys.argv[1])
+    data, out = map(pathlib.Path, sys.argv[1:])
     out.mkdir(parents=True, exist_ok=True)
-    (out / "record.txt").write_text(record_text(lines(random.Random("experiments/record"), 190)) + "\n")
-    (out / "asked.txt").write_text(asked(random.Random("experiments/asked"), 95, 130))
-    rng = random.Random("experiments/stream")
-    (out / "stream.txt").write_text("".join(asked(rng, 12, 8) for _ in range(80)))
-    for name, make in (("openbookqa", needle_choice), ("winogrande", key_choice)):
-        rng = random.Random(f"experiments/{name}")
-        (out / f"{name}.jsonl").write_text("".join(json.dumps(make(rng)) + "\n" for _ in range(200)))
+    real_data.prose(out / "prose.txt")
+    text = (out / "prose.txt").read_text(encoding="utf-8")
+    (out / "prose.txt").write_text(text[:text.rindex("\n", 0, PROSE) + 1], encoding="utf-8")
+    cut_lines(data, out)
+    news = list(data.glob("longbench/multi_news.jsonl"))
+    link(set(data.glob("longbench/*.jsonl")) - set(news), out / "longbench")
+    link(data.glob("choice/*.jsonl"), out / "choice")
+    link(news, out / "texts/longbench")
+    link(data.glob("longeval/*.jsonl"), out / "texts/longeval")
+    documents = data / "plain/documents.jsonl"
+    if documents.exists() and not (out / "longbench/multifieldqa_en.jsonl").exists():
+        write(out / "longbench/multifieldqa_en.jsonl", plain_questions(records(documents)))
+    piqa = data / "choice/piqa.json"
+    if piqa.exists() and not (out / "choice/piqa.jsonl").exists():
+        write(out / "choice/piqa.jsonl", map(piqa_of, json.loads(piqa.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":
