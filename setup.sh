@@ -16,6 +16,7 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   librsvg2-bin python3-numpy poppler-utils
   pybind11-dev python3-dev
+  libprotobuf-dev  # SentencePiece's pkg-config file asks for it since Debian 13, its package does not
 )
 # Without SentencePiece, whose packages of two processors exclude each other.
 arm64_libraries=(
