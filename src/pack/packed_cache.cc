@@ -246,17 +246,16 @@ namespace {
 /// Scores of tokens from their rows: what the calibration of the model gives, as far as rows tell.
 class PackScores {
  public:
-  /// Throws Error if the basis has none. It stays longer.
+  /// Throws Error if the basis has none.
   explicit PackScores(const PackBasis& basis);
   /// Of rows x of a group: a row each, with a score for each of its layers and KV heads.
   Matrix of(std::size_t group, ConstMatrix rows) const;
 
  private:
-  const PackBasis& basis_;
   std::vector<Matrix> weights_;              ///< of each group: layers · KV heads × N
   std::vector<std::vector<float>> offsets_;  ///< for rows that are not about the mean
 };
-PackScores::PackScores(const PackBasis& basis) : basis_(basis) {
+PackScores::PackScores(const PackBasis& basis) {
   require(basis.has_scores(), ErrorCode::unsupported,
           "the basis for packing has no scores, by which a part of the entries could be chosen: "
           "make it anew with: ballast calibrate");
