@@ -5,9 +5,10 @@ lab/results/speed/beside/TARGET/NAME.json, of which lab/bench/speed_page.py make
     lab/bench/beside.py FILE NAME --prompt 512,4096 [--batch 1] [--target avx2] [--threads 2] [--repeat 2]
                         [--engine Ballast="ballast bench" --engine "llama.cpp=lab/bench/peers/llama-bench" …]
 
-Each length is measured by each engine, then the next. A second call adds to the file: of every time the least counts ("runs": of how
-many), and lengths, batches and engines that are new come in. A batch is so many sequences that are continued together: of
-Ballast from one prompt that is read once, of peers from as many prompts; only their tokens' times are compared.
+Each length is measured by each engine, then the next. A second call adds to the file: of every time the least counts
+("runs": of how many), and lengths, batches and engines that are new come in. A batch is so many sequences that are
+continued together: of Ballast from one prompt that is read once, of peers from as many prompts; only their tokens'
+times are compared.
 Ballast's rows hold the floors that `ballast bench` measured in the same call."""
 import argparse
 import datetime
