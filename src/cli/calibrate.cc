@@ -70,8 +70,8 @@ void add_calibrate(CLI::App& parent, std::function<void()>& task) {
       "calibrate", "Spare a model the replay pass over its texts: once a model, a few minutes");
   add_model_option(*app, o.model);
   app->add_option("-f,--file", o.file,
-                  "A text of your own, 25,000 tokens or more, in place of the English one that "
-                  "comes with Ballast; -: standard input")
+                  "A text of your own, 25,000 tokens or more, in place of those that come with "
+                  "Ballast; -: standard input")
       ->type_name("FILE");
   app->add_option("-o,--out", o.out,
                   "The file; --cache also finds model.gguf.scores beside model.gguf, and packing "

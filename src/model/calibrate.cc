@@ -267,10 +267,11 @@ Calibrated calibrate(const Model& model, const Tokenizer& tokenizer,
   for (std::size_t i = 0; !own && i < texts.size(); ++i) {
     add_pieces(model, tokenizer, texts[i].text(), i, false, scored);
   }
-  if (options.packing) packed = scored;
+  // Fitted to prose alone, scores foretell constants in code too low.
   for (const BuiltInFile& file : packing_texts()) {
-    if (!own && options.packing) add_pieces(model, tokenizer, file.text(), 0, false, packed);
+    if (!own) add_pieces(model, tokenizer, file.text(), 0, false, scored);
   }
+  if (options.packing) packed = scored;
   const std::string& name = model.file().path().string();
   require(!scored.empty(), "{}: no text of {} tokens to calibrate on, or too few positions ({})",
           name, kPiece / 8, model.config().max_positions);

@@ -70,8 +70,8 @@ std::filesystem::path calibration_path(const Model& model);
 std::shared_ptr<const Calibration> find_calibration(const Model& model);
 
 struct CalibrateOptions {
-  /// What is read, in pieces; empty: texts that are part of this library, 25,000 tokens for scores
-  /// and as many more, of many languages and kinds, for packing.
+  /// What is read, in pieces; empty: texts that are part of this library, 50,000 tokens of many
+  /// languages and kinds.
   std::string_view text;
   bool scores = true;   ///< reads the texts a second time: the scores are those of `replay`
   bool packing = true;  ///< from the same reading
