@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Bodies above it are large: a few at once are read, beside those that are not.
+/// Bytes. Of larger bodies the gate reads a few at once, of smaller ones more.
 constexpr std::size_t kLargeBody = 256 << 10;
 /// How long a body waits for memory.
 constexpr auto kMemoryTime = 2s;

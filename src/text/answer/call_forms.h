@@ -32,7 +32,7 @@ class CallForms {
   /// Null: the model was not given it.
   const Function* find(std::string_view name) const;
 
-  /// What stands between <tool_call> and </tool_call>.
+  /// Adds the calls in `text`, which a model wrote within <tool_call> tags. False: it has none.
   bool add_call(std::string_view text, std::vector<ToolCall>& calls) const;
   /// <function=NAME> to </function>.
   bool add_xml(std::string_view xml, std::vector<ToolCall>& calls) const;

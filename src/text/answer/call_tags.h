@@ -1,4 +1,4 @@
-// What stands around the calls that models write, and reading them.
+// The tags that models write before and after a call of a tool, and functions that find them.
 #pragma once
 
 #include <cstddef>
