@@ -183,7 +183,7 @@ Sample needle_sample(const Haystack& haystack, std::size_t tokens, double depth,
   sample.context =
       head + hide_beside(haystack, head + sample.question, tokens, texts, depths, seed);
   sample.expected = {value};
-  sample.max_tokens = 16;
+  sample.max_tokens = 48;
   sample.stop = {"\n"};
   return sample;
 }
@@ -204,7 +204,7 @@ Sample passkey_sample(const Haystack& haystack, std::size_t tokens, double depth
   sample.context =
       head + hide_beside(haystack, head + sample.question, tokens, {hidden}, {depth}, seed);
   sample.expected = {key};
-  sample.max_tokens = 12;
+  sample.max_tokens = 32;
   sample.stop = {"\n"};
   return sample;
 }
@@ -231,7 +231,7 @@ std::vector<Sample> lines_samples(std::size_t lines, std::size_t questions, std:
     sample.context += fmt::format("line {}: REGISTER_CONTENT is <{}>\n", key, record.back().second);
   }
   sample.context += "\nNow the record is over.";
-  sample.max_tokens = 12;
+  sample.max_tokens = 32;
   sample.stop = {"\n"};
   std::vector<Sample> out;
   std::set<std::size_t> asked;
