@@ -9,8 +9,9 @@
 # (lab/bench/real_plan.py; PLAN=1 stops there). Results add up in lab/results/real/NAME.jsonl: what is
 # there is not measured again, and what was interrupted goes on where it stopped. With MODEL, other
 # NAME, TASKS, METHODS, SHARES, LENGTH and ROUNDS (of TEXTS, or 2 documents) may be given. TASKS are
-# qa_plain, tools and all that `ballast eval ruler --make` writes. It needs Debian's package debian-handbook,
-# and plain/ in DATA (../shared/data); THREADS is 1. Packed contexts need the model's basis
+# qa_plain, qa_shifted (the same documents a few words further on), tools, functions and all that
+# `ballast eval ruler --make` writes. functions runs what the model writes. It needs Debian's package
+# debian-handbook, and plain/ in DATA (../shared/data); THREADS is 1. Packed contexts need the model's basis
 # (`ballast calibrate --packing`).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -28,10 +29,13 @@ while IFS=$'\t' read -r model name task length round first contexts methods shar
   folder=results/real/$name/$length/$round
   texts=$folder/$task.jsonl result=$folder/$task.json
   mkdir -p "$folder"
-  if [ "$task" = qa_plain ]; then
-    python3 lab/bench/real_data.py plain "$data/plain/documents.jsonl" "$texts" $((first - 1)) $((first - 1 + contexts))
+  if [[ $task =~ ^qa_(plain|shifted)$ ]]; then
+    python3 lab/bench/real_data.py "${BASH_REMATCH[1]}" "$data/plain/documents.jsonl" "$texts" $((first - 1)) \
+      $((first - 1 + contexts))
   elif [ "$task" = tools ]; then
     python3 lab/bench/real_data.py tools "$texts" "$length" "$first" "$contexts"
+  elif [ "$task" = functions ]; then
+    python3 lab/bench/real_functions.py make "$texts" "$length" "$first" "$contexts"
   else
     "$ballast" eval ruler -m "$model" --make "$folder" --haystack results/real/prose.txt --lengths "$length" \
       --tasks "$task" --count "$contexts" --questions 4 --seed "$first" >/dev/null
@@ -42,6 +46,7 @@ while IFS=$'\t' read -r model name task length round first contexts methods shar
   echo "$(date +%H:%M) $name: $task, $length tokens, texts from $first: $methods" >&2
   "$ballast" eval ruler -m "$model" --data "$texts" --question-later --methods "$methods" --cache "$shares" \
     --threads "${THREADS:-1}" -q --json="$result" >/dev/null </dev/null
+  [ "$task" != functions ] || python3 lab/bench/real_functions.py grade "$texts" "$result"
   python3 lab/bench/real_rows.py add "lab/results/real/$name.jsonl" "$task" "$length" "$first" "$contexts" "$result"
 done <<<"$jobs"
 python3 lab/bench/real_page.py

@@ -3,6 +3,8 @@
 
     real_data.py prose FILE                  the English prose of Debian's package debian-handbook
     real_data.py plain DOCUMENTS FILE N M    documents N to M-1 of ../shared/data/plain, in RULER's layout
+    real_data.py shifted DOCUMENTS FILE N M  the same, each a few words further on: methods that cut a text into parts
+                                             cut it elsewhere
     real_data.py tools FILE TOKENS FIRST N   N texts of up to so many tokens with what people ask of a counter; four
                                              questions on each, whose answer is the request and the call for it
 
@@ -58,11 +60,12 @@ def prose(out):
     out.write_text("\n".join(dict.fromkeys(found)) + "\n", encoding="utf-8")
 
 
-def plain(documents, out, first, end):
+def plain(documents, out, first, end, shifted=False):
     lines = []
-    for document in list(map(json.loads, documents.open(encoding="utf-8")))[first:end]:
+    for number, document in list(enumerate(map(json.loads, documents.open(encoding="utf-8"))))[first:end]:
+        before = " ".join(["Read"] + ["on"] * (7 * number % 31 + 3)) + ".\n\n" if shifted else ""
         for question in document["questions"]:
-            record = {"input": document["text"].rstrip() + "\n\n" + question["q"], "answer_prefix": "",
+            record = {"input": before + document["text"].rstrip() + "\n\n" + question["q"], "answer_prefix": "",
                       "outputs": question["accept"]}
             lines.append(json.dumps({"index": len(lines)} | record) + "\n")
     out.write_text("".join(lines), encoding="utf-8")
@@ -112,8 +115,8 @@ def tools(out, tokens, first, count):
 def main():
     if len(sys.argv) == 3 and sys.argv[1] == "prose":
         prose(pathlib.Path(sys.argv[2]))
-    elif len(sys.argv) == 6 and sys.argv[1] == "plain":
-        plain(*map(pathlib.Path, sys.argv[2:4]), *map(int, sys.argv[4:]))
+    elif len(sys.argv) == 6 and sys.argv[1] in ("plain", "shifted"):
+        plain(*map(pathlib.Path, sys.argv[2:4]), *map(int, sys.argv[4:]), shifted=sys.argv[1] == "shifted")
     elif len(sys.argv) == 6 and sys.argv[1] == "tools":
         tools(pathlib.Path(sys.argv[2]), *map(int, sys.argv[3:]))
     else:

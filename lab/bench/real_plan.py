@@ -6,7 +6,7 @@
 
 FOLDER (or MODELS) has the models' files, as ballast names them; those that are not there are said on stderr, with the
 time that all takes. MODEL (a file) measures that one instead, with NAME, TASKS, METHODS, SHARES, LENGTH and ROUNDS of
-TEXTS (5; of qa_plain 2 documents).
+TEXTS (5; of SHORT ones 2 documents).
 """
 import collections
 import os
@@ -20,16 +20,17 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "lab/results/real"
 DOCUMENTS, ALL_DOCUMENTS = 2, 8
 ANSWER = 16  # tokens of an answer, about
-DOCUMENT = 850  # tokens of one of qa_plain, whatever the length
+SHORT = ("qa_plain", "qa_shifted")  # tasks on documents that are as long as they are, whatever the length
+DOCUMENT = 850  # tokens of one of them
 STORED = "exact;exact:type=q4;exact:type=q4/q2;packed:1/16;packed:1/32;packed:1/64"
 METHODS = STORED + ";calibrated;replay;kvzip-plus;snapkv;h2o;streaming-llm;uniform"
-FEW = "exact;exact:type=q4;replay;calibrated;kvzip-plus;h2o;streaming-llm;uniform"
+FEW = "exact;exact:type=q4;packed:1/32;replay;calibrated;kvzip-plus;h2o;streaming-llm;uniform"
 
 Group = collections.namedtuple("Group", "name length tasks rounds texts methods shares")
 PLAN = [
     Group("qwen2.5-coder-0.5b", 4096, "qa_plain niah_multikey_1 niah_multivalue vt fwe code_constant", 4, 5, METHODS,
           "1/4,1/8,1/16"),
-    Group("qwen2.5-coder-0.5b", 2048, "niah_multivalue code_constant code_result tools", 2, 2, FEW, "1/8"),
+    Group("qwen2.5-coder-0.5b", 2048, "functions tools qa_shifted niah_multivalue code_constant", 4, 2, FEW, "1/8"),
     Group("qwen2.5-coder-0.5b", 8192, "niah_multivalue code_constant", 1, 5, FEW, "1/8"),
     Group("smollm2-135m", 2048, "qa_plain niah_multivalue", 1, 5, FEW, "1/8"),
     Group("qwen2.5-coder-1.5b", 4096, "qa_plain niah_multikey_1 niah_multivalue vt fwe code_constant", 1, 5, METHODS,
@@ -46,7 +47,7 @@ def seconds_of(rows, length):
     by_length = collections.defaultdict(list)
     for row in rows:
         if row.get("read"):
-            by_length[DOCUMENT if row["task"] == "qa_plain" else row["length"]].append(row)
+            by_length[DOCUMENT if row["task"] in SHORT else row["length"]].append(row)
     if not by_length:
         return None
     near = min(by_length, key=lambda n: abs(n - length))
@@ -73,9 +74,9 @@ def jobs(group):
     shares = group.shares.split(",")
     for number in range(group.rounds):
         for task in group.tasks.split():
-            contexts = DOCUMENTS if task == "qa_plain" else group.texts
+            contexts = DOCUMENTS if task in SHORT else group.texts
             first = contexts * number + 1
-            if task == "qa_plain" and first > ALL_DOCUMENTS:
+            if task in SHORT and first > ALL_DOCUMENTS:
                 continue
             missing = real_rows.missing(rows_path(group.name), task, group.length, first, group.methods.split(";"),
                                         shares)
@@ -107,7 +108,7 @@ def outlook(group):
         return found, None
     seconds = 0
     for task, _, _, contexts, missing in found:
-        short = task == "qa_plain"
+        short = task in SHORT
         measured = seconds_of(rows, DOCUMENT if short else group.length)
         seconds += run_seconds(measured, missing, shares, contexts, 10 if short else 4)
     return found, seconds

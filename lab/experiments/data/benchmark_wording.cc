@@ -84,7 +84,7 @@ constexpr RulerTask kRuler[] = {
     {"cwe", 120, RulerScore::all},         {"fwe", 50, RulerScore::all},
     {"qa", 32, RulerScore::any},           {"arithmetic", 256, RulerScore::number},
     {"problems", 256, RulerScore::number}, {"code", 64, RulerScore::number},
-    {"tools", 96, RulerScore::call}};
+    {"tools", 96, RulerScore::call},       {"functions", 128, RulerScore::all}};
 
 }  // namespace
 

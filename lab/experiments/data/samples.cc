@@ -26,9 +26,10 @@ struct Cell {
   RunningMean loss;                           ///< against the exact cache, a sample each
   std::size_t only_exact = 0, only_this = 0;  ///< samples that one of the two gets right
   std::size_t failures = 0, fitting = 0;
-  Json scores = Json::array();  ///< of each sample, seeds averaged
-  bool shares = true;           ///< every answer scores 0 or 1
-  bool whole_loss = true;       ///< every sample's score, and the exact cache's, is 0 or 1
+  Json scores = Json::array();   ///< of each sample, seeds averaged
+  Json answers = Json::array();  ///< of each sample with the first seed
+  bool shares = true;            ///< every answer scores 0 or 1
+  bool whole_loss = true;        ///< every sample's score, and the exact cache's, is 0 or 1
 
   void add_loss(double exact_score, double this_score) {
     const auto whole = [](double x) { return x == 0 || x == 1; };
@@ -359,6 +360,7 @@ std::vector<Json> score_rows(const std::vector<Sample>& samples,
       Cell& mine = cells[group_of[i]][v];
       mine.score.add(over_seeds[v].mean());
       mine.scores.push_back(over_seeds[v].mean());
+      mine.answers.push_back(answers[i][v].text);
       if (const std::size_t choices = samples[i].choices.size(); choices > 0) {
         mine.chance.add(1 / static_cast<double>(choices));
       }
@@ -380,6 +382,7 @@ std::vector<Json> score_rows(const std::vector<Sample>& samples,
       } else {
         cell.write_score(row, cell.score.mean(), cell.score.error(), cell.score.count);
         row["scores"] = cell.scores;
+        row["answers"] = cell.answers;
         if (cell.chance.count > 0) row["chance"] = cell.chance.mean();
         cell.write(row);
         if (cell.loss.count > 0) cell.write_loss(row, cell.loss.mean(), cell.loss.error());

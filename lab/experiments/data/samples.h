@@ -173,14 +173,15 @@ bool is_baseline(const Variant& variant);
 /// Result rows, one a group and variant (seeds merged), in the order of samples, then of variants.
 /// Keys: the group's columns, method, rate or budget or share or cache, samples, score and its
 /// standard error over samples (seeds averaged first, missing answers score 0), Wilson's 95%
-/// interval score_low and score_high where every answer scores 0 or 1, scores (of each sample, in
-/// their order; not of the group "all"), chance (of the right choice by guessing), failures if any,
-/// entries, cache_bytes, exact_bytes, ratio, attention_error, read_seconds, compress_seconds,
-/// seconds_per_token; of methods beside an exact one loss, what the first baseline scores more
-/// on the same samples, and its 95% interval loss_low and loss_high: tango() where every score is 0
-/// or 1, else the mean ± 1.96 standard errors of the differences. storage_only if so. Where no
-/// sample fits, fits is false and the numbers are null. `overall` adds a group "all", whose score
-/// is the mean of the groups' means, as benchmarks average tasks.
+/// interval score_low and score_high where every answer scores 0 or 1, scores and answers (of each
+/// sample, in their order, answers with the first seed; not of the group "all"), chance (of the
+/// right choice by guessing), failures if any, entries, cache_bytes, exact_bytes, ratio,
+/// attention_error, read_seconds, compress_seconds, seconds_per_token; of methods beside an exact
+/// one loss, what the first baseline scores more on the same samples, and its 95% interval loss_low
+/// and loss_high: tango() where every score is 0 or 1, else the mean ± 1.96 standard errors of the
+/// differences. storage_only if so. Where no sample fits, fits is false and the numbers are null.
+/// `overall` adds a group "all", whose score is the mean of the groups' means, as benchmarks
+/// average tasks.
 std::vector<Json> score_rows(const std::vector<Sample>& samples,
                              const std::vector<Variant>& variants,
                              const std::vector<std::vector<Answered>>& answers,

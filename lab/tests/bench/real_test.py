@@ -1,12 +1,15 @@
 """The lines of lab/results/real and the numbers of lab/docs/evidence.md (lab/bench/real_rows.py, real_page.py)."""
 import contextlib
 import io
+import json
 import pathlib
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "bench"))
+import real_data  # noqa: E402
+import real_functions  # noqa: E402
 import real_page  # noqa: E402
 import real_picture  # noqa: E402
 import real_plan  # noqa: E402
@@ -117,6 +120,27 @@ class Real(unittest.TestCase):
 
     def test_labels_of_the_picture_do_not_overlap(self):
         self.assertEqual(real_picture.apart([10, 12, 40], 20), [10, 30, 50])
+
+    def test_a_written_function_is_right_if_it_returns_the_same(self):
+        texts, result = self.path.with_name("functions.jsonl"), self.path.with_name("result.json")
+        real_functions.make(texts, 1024, 1, 1)
+        source = json.loads(texts.read_text().splitlines()[0])["outputs"][0]
+        rest = source.partition("(")[2]
+        other = rest.replace("return", "return 1 +")
+        answers = [rest + "\n```\nThat is it.", rest.replace("    ", "  "), other, "a, b):\n    while True: pass\n"]
+        texts.write_text("".join(json.dumps({"answer_prefix": "```python\n" + source.partition("(")[0] + "(",
+                                             "outputs": [source]}) + "\n" for _ in answers))
+        result.write_text(json.dumps({"results": [{"method": "exact", "answers": answers}]}))
+        real_functions.SECONDS = 1
+        real_functions.grade(texts, result)
+        self.assertEqual(json.loads(result.read_text())["results"][0]["scores"], [1, 1, 0, 0])
+
+    def test_shifted_documents_are_the_same_further_on(self):
+        documents, out = self.path.with_name("documents.jsonl"), self.path.with_name("shifted.jsonl")
+        document = {"text": "A text.\n", "questions": [{"q": "What?", "accept": ["text"]}]}
+        documents.write_text(json.dumps(document) + "\n")
+        real_data.plain(documents, out, 0, 1, shifted=True)
+        self.assertEqual(json.loads(out.read_text())["input"], "Read on on on.\n\nA text.\n\nWhat?")
 
 
 if __name__ == "__main__":

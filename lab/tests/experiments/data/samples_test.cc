@@ -90,7 +90,9 @@ TEST(Scores, RowsAreMeansOverSeedsThenSamplesThenGroups) {
   EXPECT_EQ(rows[1]["ratio"], 2.0);
   EXPECT_EQ(rows[1]["seconds_per_token"], 1.5);
   EXPECT_EQ(rows[1]["scores"], (Json{0.5, 0.0}));
-  EXPECT_EQ(rows[3]["score"], 0.75);  // (1 + 0.5) / 2
+  EXPECT_EQ(rows[0]["answers"], (Json{"right", "right"}));
+  EXPECT_EQ(rows[1]["answers"], (Json{"right", ""}));  // of the first seed
+  EXPECT_EQ(rows[3]["score"], 0.75);                   // (1 + 0.5) / 2
   EXPECT_EQ(rows[4]["task"], "all");
   EXPECT_EQ(rows[4]["score"], 0.75);  // (1 + 0.5) / 2
   EXPECT_EQ(rows[5]["score"], 0.5);
