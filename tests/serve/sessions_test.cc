@@ -153,6 +153,22 @@ TEST(ServeSessions, HaveTheirSizeAndAreCompacted) {
       HasSubstr("release"));
 }
 
+// A model without a calibration has scores of a turn once it has read the next one.
+TEST(ServeSessions, SayWhyTheyCannotBeCompactedYet) {
+  const TestServer server;
+  const Json made =
+      server.post("/v1/sessions", {{"cache", {{"bytes", "8M"}, {"compact", "auto"}}}}).json();
+  const std::string path = "/v1/sessions/" + made["id"].get<std::string>();
+  Json body = chat(told(document(60)));
+  body["session"] = made["id"];
+  const Reply first = server.post(kChat, body);
+  const std::size_t before = server.get(path).json()["bytes"];
+  server.post(kChat, next(body, first));
+  const Reply reply = server.post(path + "/compact", {{"bytes", before / 2}});
+  EXPECT_EQ(reply.status, 400) << reply.body;
+  EXPECT_THAT(reply.body, HasSubstr("tokens have no scores yet"));
+}
+
 TEST(ServeSessions, AreCompactedWhereTheyAreAndGoOn) {
   const Model model = randomly_calibrated(kMini);
   const TestServer server(model, {});

@@ -409,6 +409,11 @@ bool Prefixes::compact(const std::string& kind, const std::vector<Token>& text, 
   require(take_beside_first(p.bytes(), small->lease), ErrorCode::out_of_memory,
           "no memory for a copy of {} bytes now; try again later", p.bytes());
   small->cache = p.cache->clone();
+  const std::size_t unscored = scoring_of(*small->cache).chunk_tokens();
+  require(unscored == 0 || !small->cache->options().policy.needs().reads_again(),
+          "its last {} tokens have no scores yet, which a model without a calibration has once it "
+          "has read them again; ballast calibrate makes one",
+          unscored);
   scoring_of(*small->cache).compact(bytes);
   small->logits = p.logits;
   small->lease.shrink(small->bytes());
