@@ -34,6 +34,13 @@ class Asking {
     const std::shared_ptr<const LibraryContent> have = content_of(library_, o.quiet);
     require(!have->documents.empty(), "{}: no documents; ballast library add brings some",
             o.folder.string());
+    const auto read = [this](const auto& document) {
+      return std::ranges::any_of(document->sections,
+                                 [this](const auto& one) { return library_.is_read(one); });
+    };
+    require(std::ranges::any_of(have->documents, read),
+            "{}: nothing of it is read yet; ballast library add goes on with it",
+            o.folder.string());
     model_ = std::make_shared<const TextModel>(o.model);
     require_model(library_, *have, model_->model);
     asker_.emplace(library_, model_);

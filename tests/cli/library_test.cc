@@ -231,6 +231,16 @@ TEST_F(Library, JoinsTwoSectionsWhereNeitherAnswersAlone) {
   EXPECT_NE(asked.json().at("from").size(), 1U) << asked.out;  // else nothing was joined
 }
 
+TEST_F(Library, BeforeAnythingIsReadThatIsSaid) {
+  write_text(dir_ / "a.txt", "The ferry leaves at seven.");
+  EXPECT_EQ(add((dir_ / "a.txt").string()).exit_code, 0);
+  for (const auto& file : std::filesystem::directory_iterator(dir_ / "library")) {
+    if (file.path().extension() == ".cache") std::filesystem::remove(file);
+  }
+  expect_refusal(library({"ask", "-m", kMini, "When does the ferry leave?"}),
+                 "nothing of it is read yet; ballast library add goes on with it");
+}
+
 TEST_F(Library, IsOfOneModel) {
   write_text(dir_ / "a.txt", "The ferry leaves at seven.");
   EXPECT_EQ(add((dir_ / "a.txt").string()).exit_code, 0);
