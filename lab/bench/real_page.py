@@ -199,24 +199,37 @@ def others():
     return out[1:] or ["No results yet."]
 
 
+def packed_share(model, length):
+    """The form that the most tasks have, the largest of these."""
+    return max([s for s in SHARES if s < 0.1], key=lambda s: (len(model.found(("ballast", "packed", s), length)), s))
+
+
+def by_task(model, length):
+    """Of one length, at an eighth or the method's own size; of packed contexts one form."""
+    places = sorted({(task, at) for engine, task, at in model.exact if engine == "ballast" and at == length})
+    out = ["| method | " + " | ".join(task for task, _ in places) + " |", "|---" * (len(places) + 1) + "|"]
+    exact = [model.exact["ballast", *place] for place in places]
+    out.append("| `exact`: score (questions) | "
+               + " | ".join(f"{100 * statistics.mean(s):.0f} ({len(s)})" for s in exact) + " |")
+    for method in names(model, "ballast", length):
+        share = None if method.startswith("exact") else 0.125
+        name = f"`{method}`"
+        if method == "packed":
+            share = packed_share(model, length)
+            name += f" at {SHARES[share]}"
+        found = [model.tasks.get(("ballast", method, share), {}).get(place) for place in places]
+        out.append(f"| {name} | " + " | ".join(points(t.mean(), 1.96 * t.error()) if t else "" for t in found) + " |")
+    return out
+
+
 def tasks():
-    """The first table by task, at an eighth or the method's own size."""
+    """The first table by task, and the same of the model's other lengths."""
     out = []
     for model in models():
-        if model.name != MAIN[0]:
-            continue
-        places = sorted({(task, at) for engine, task, at in model.exact if engine == "ballast" and at == MAIN[1]})
-        out += ["| method | " + " | ".join(task for task, _ in places) + " |", "|---" * (len(places) + 1) + "|"]
-        exact = [model.exact["ballast", *place] for place in places]
-        out.append("| `exact`: score (questions) | "
-                   + " | ".join(f"{100 * statistics.mean(s):.0f} ({len(s)})" for s in exact) + " |")
-        for method in names(model, "ballast", MAIN[1]):
-            share = None if method.startswith("exact") else 0.0625 if method == "packed" else 0.125
-            found = [model.tasks.get(("ballast", method, share), {}).get(place) for place in places]
-            name = f"`{method}`" + (" at 1/16" if method == "packed" else "")
-            out.append(f"| {name} | " + " | ".join(points(t.mean(), 1.96 * t.error()) if t else "" for t in found)
-                       + " |")
-    return out or ["No results yet."]
+        if model.name == MAIN[0]:
+            for length in sorted(model.lengths(), reverse=True):
+                out += ["", f"{length:,} tokens:", "", *by_task(model, length)]
+    return out[1:] or ["No results yet."]
 
 
 def missing():

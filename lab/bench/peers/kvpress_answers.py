@@ -12,7 +12,6 @@ It needs the packages kvpress (0.5.5 with transformers 5.2; 5.24 does not run it
 import json
 import os
 import pathlib
-import re
 import sys
 
 import torch
@@ -22,6 +21,7 @@ from kvpress import (AdaKVPress, ExpectedAttentionPress, KVzipPress, SnapKVPress
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "lab/bench"))
 import real_rows  # noqa: E402
+import real_score  # noqa: E402
 
 PRESSES = {
     "exact": None,
@@ -32,28 +32,7 @@ PRESSES = {
     "expected-attention": lambda ratio: ExpectedAttentionPress(compression_ratio=ratio),
     "streaming-llm": lambda ratio: StreamingLLMPress(compression_ratio=ratio),
 }
-MOST_TOKENS = {"niah": 128, "vt": 30, "cwe": 120, "fwe": 50, "qa": 32, "arithmetic": 256, "problems": 256,
-               "code": 64, "tools": 96}
 PLACE = "\ue0b0"
-
-
-def call(text):
-    """Name and arguments of the first JSON object in a text; None where there is none."""
-    try:
-        found, _ = json.JSONDecoder().raw_decode(text[text.index("{"):])
-    except ValueError:
-        return None
-    return found.get("name"), found.get("arguments")
-
-
-def score(task, answer, outputs):
-    """As lab/experiments/metrics has it: references that the answer holds; of qa, whether any."""
-    if task.startswith(("arithmetic", "problems", "code")):
-        return float(re.findall("[0-9]+", answer)[-1:] == outputs)
-    if task == "tools":
-        return float(call(answer) == call(outputs[0]))
-    found = [output.lower() in answer.lower() for output in outputs]
-    return float(any(found)) if task.startswith("qa") else sum(found) / len(found)
 
 
 def load(gguf, name):
@@ -95,7 +74,7 @@ def main():
         """Answers to consecutive questions on one text."""
         texts = [prompt(tokenizer, record) for record in records]
         inputs = {"context_ids": encode(texts[0][0]), "questions_ids": [encode(question) for _, question in texts]}
-        most = MOST_TOKENS[re.match("[a-z]+", task)[0]]
+        most = real_score.most_tokens(task)
         with torch.inference_mode():
             return pipe._forward(inputs, max_new_tokens=most, press=press)
 
@@ -115,7 +94,7 @@ def main():
                     for asked in texts.values():
                         press = PRESSES[method](1 - share) if PRESSES[method] else None
                         for record, answer in zip(asked, answers(asked, task, press)):
-                            scores.append(score(task, answer, record["outputs"]))
+                            scores.append(real_score.score(task, answer, record["outputs"]))
                     print(f"{task} from {first}: {method} {share}: {sum(scores) / len(scores):.2f}", file=sys.stderr)
                     real_rows.append(rows, [{"task": task, "length": length, "first": first, "contexts": len(texts),
                                              "engine": "kvpress", "method": method, "share": share, "scores": scores,
