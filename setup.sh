@@ -27,7 +27,7 @@ arm64=
 case ${1:-} in
   "") ;;
   --arm64) arm64=yes; packages+=(crossbuild-essential-arm64 qemu-user "${arm64_libraries[@]/%/:arm64}") ;;
-  --release) packages+=(patchelf dpkg-dev python3-venv) ;;
+  --release) packages+=(patchelf dpkg-dev python3-venv advancecomp) ;;
   *) echo "setup.sh: unknown option '$1'; known: --arm64 --release" >&2; exit 2 ;;
 esac
 
