@@ -18,9 +18,8 @@
 namespace ballast {
 namespace {
 
-constexpr std::size_t kPiece = 1536;  ///< tokens that are read and scored together
-constexpr std::size_t kFirst = 4;     ///< tokens of a piece that every head keeps: not fitted
-constexpr double kRidge = 1e-3;       ///< of a feature's variance
+constexpr std::size_t kFirst = 4;  ///< tokens of a piece that every head keeps: not fitted
+constexpr double kRidge = 1e-3;    ///< of a feature's variance
 
 /// Sums over the tokens of all pieces, of one layer. The scores of all KV heads are columns behind
 /// the features.
@@ -137,24 +136,17 @@ float least_score(const Scoring& scoring, std::size_t layers, std::size_t heads)
   return std::max(*quarter, 1e-12f);
 }
 
-/// Tokens of a text that are read together.
-struct Piece {
-  std::vector<Token> tokens;
-  bool held_out = false;  ///< what the steps of packing are found on
-};
-
-/// The pieces of a text. `number`: which text it is; every fourth is held out, or, of one text
-/// (`alone`), every fourth piece.
-void add_pieces(const Model& model, const Tokenizer& tokenizer, std::string_view text,
-                std::size_t number, bool alone, std::vector<Piece>& out) {
+/// Calls add(tokens, i) for the i-th piece of a text.
+template <typename Add>
+void cut(const Model& model, const Tokenizer& tokenizer, std::string_view text, const Add& add) {
   const std::vector<Token> tokens = tokenizer.encode(text);
-  for (std::size_t begin = 0; begin < tokens.size(); begin += kPiece) {
-    const std::size_t positions = model.config().max_positions;
-    const std::size_t count = std::min({kPiece, tokens.size() - begin, positions / 2});
-    if (count < kPiece / 8) continue;
+  const std::size_t most = std::min(kCalibrationPiece, model.config().max_positions / 2);
+  for (std::size_t begin = 0; begin < tokens.size(); begin += kCalibrationPiece) {
+    const std::size_t count = std::min(most, tokens.size() - begin);
+    if (count < kCalibrationPiece / 8) continue;
     const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(begin);
-    out.push_back({{first, first + static_cast<std::ptrdiff_t>(count)},
-                   (alone ? begin / kPiece : number) % 4 == 1});
+    add(std::vector<Token>(first, first + static_cast<std::ptrdiff_t>(count)),
+        begin / kCalibrationPiece);
   }
 }
 
@@ -163,7 +155,8 @@ using Tell = std::function<bool(std::size_t read, std::size_t of)>;
 
 /// Reads each piece twice. Null: stopped.
 std::shared_ptr<const Calibration> calibrate_scores(const Model& model, const Tokenizer& tokenizer,
-                                                    std::span<const Piece> pieces, const Tell& tell,
+                                                    std::span<const CalibrationPiece> pieces,
+                                                    const Tell& tell,
                                                     const std::function<void()>& done) {
   const ModelConfig& c = model.config();
   const std::size_t heads = c.kv_heads, features = c.width + 2 * heads;
@@ -172,7 +165,7 @@ std::shared_ptr<const Calibration> calibrate_scores(const Model& model, const To
   std::vector<Moments> moments(c.attending().size());
   std::size_t fitted = 0;
   float least = 0;  // a quarter of all scores are below it
-  for (const Piece& piece : pieces) {
+  for (const CalibrationPiece& piece : pieces) {
     CacheOptions cache_options;
     cache_options.policy = Policy::parse("replay:bytes=1/8");
     cache_options.key_type = cache_options.value_type = StorageType::bf16;
@@ -217,13 +210,13 @@ std::shared_ptr<const Calibration> calibrate_scores(const Model& model, const To
 
 /// Reads each piece once. `scores`: null: tokens will have none. Null: stopped.
 std::shared_ptr<const PackBasis> calibrate_packing(const Model& model, const Tokenizer& tokenizer,
-                                                   std::span<const Piece> pieces,
+                                                   std::span<const CalibrationPiece> pieces,
                                                    std::shared_ptr<const Calibration> scores,
                                                    const Tell& tell,
                                                    const std::function<void()>& done) {
   Engine engine(model);
   PackMoments moments(model, std::move(scores));
-  for (const Piece& piece : pieces) {
+  for (const CalibrationPiece& piece : pieces) {
     moments.hold_out(piece.held_out);
     const std::vector<Token> tokens = as_chat(tokenizer, piece.tokens);
     CacheOptions cache_options;
@@ -258,28 +251,43 @@ std::vector<Token> as_chat(const Tokenizer& tokenizer, std::span<const Token> to
   return out;
 }
 
-Calibrated calibrate(const Model& model, const Tokenizer& tokenizer,
-                     const CalibrateOptions& options) {
-  std::vector<Piece> scored, packed;
-  const bool own = !options.text.empty();
-  if (own) add_pieces(model, tokenizer, options.text, 0, true, scored);
-  const std::span<const BuiltInFile> texts = calibration_texts();
-  for (std::size_t i = 0; !own && i < texts.size(); ++i) {
-    add_pieces(model, tokenizer, texts[i].text(), i, false, scored);
+std::vector<CalibrationPiece> calibration_pieces(const Model& model, const Tokenizer& tokenizer,
+                                                 std::string_view text) {
+  std::vector<CalibrationPiece> out;
+  if (!text.empty()) {
+    cut(model, tokenizer, text, [&](std::vector<Token> tokens, std::size_t i) {
+      out.push_back({std::move(tokens), i % 4 == 1});
+    });
+    return out;
+  }
+  std::size_t number = 0;
+  for (const BuiltInFile& file : calibration_texts()) {
+    const bool held_out = number++ % 4 == 1;
+    cut(model, tokenizer, file.text(), [&](std::vector<Token> tokens, std::size_t) {
+      out.push_back({std::move(tokens), held_out});
+    });
   }
   // Fitted to prose alone, scores foretell constants in code too low.
   for (const BuiltInFile& file : packing_texts()) {
-    if (!own) add_pieces(model, tokenizer, file.text(), 0, false, scored);
+    cut(model, tokenizer, file.text(), [&](std::vector<Token> tokens, std::size_t) {
+      out.push_back({std::move(tokens), false});
+    });
   }
-  if (options.packing) packed = scored;
+  return out;
+}
+
+Calibrated calibrate(const Model& model, const Tokenizer& tokenizer,
+                     const CalibrateOptions& options) {
+  const std::vector<CalibrationPiece> pieces = calibration_pieces(model, tokenizer, options.text);
   const std::string& name = model.file().path().string();
-  require(!scored.empty(), "{}: no text of {} tokens to calibrate on, or too few positions ({})",
-          name, kPiece / 8, model.config().max_positions);
-  require(!options.packing || std::ranges::any_of(packed, &Piece::held_out),
-          "{}: packing wants a text of {} tokens", name, 2 * kPiece);
-  double all = static_cast<double>(packed.size()), done = 0;  // readings
-  if (options.packing) ++all;                                 // the presets' losses
-  if (options.scores) all += 2 * static_cast<double>(scored.size());
+  require(!pieces.empty(), "{}: no text of {} tokens to calibrate on, or too few positions ({})",
+          name, kCalibrationPiece / 8, model.config().max_positions);
+  require(!options.packing || std::ranges::any_of(pieces, &CalibrationPiece::held_out),
+          "{}: packing wants a text of {} tokens", name, 2 * kCalibrationPiece);
+  const auto count = static_cast<double>(pieces.size());
+  double all = 0, done = 0;               // readings
+  if (options.packing) all += count + 1;  // the presets' losses
+  if (options.scores) all += 2 * count;
   const Tell tell = [&](std::size_t read, std::size_t of) {
     return !options.progress ||
            options.progress((done + static_cast<double>(read) / static_cast<double>(of)) / all);
@@ -287,12 +295,12 @@ Calibrated calibrate(const Model& model, const Tokenizer& tokenizer,
   const auto next = [&] { ++done; };
   Calibrated out;
   if (options.scores) {
-    out.scores = calibrate_scores(model, tokenizer, scored, tell, next);
+    out.scores = calibrate_scores(model, tokenizer, pieces, tell, next);
     if (out.scores == nullptr) return {};
   }
   if (options.packing) {
     const auto scores = options.scores ? out.scores : find_calibration(model);
-    out.packing = calibrate_packing(model, tokenizer, packed, scores, tell, next);
+    out.packing = calibrate_packing(model, tokenizer, pieces, scores, tell, next);
     if (out.packing == nullptr) return {};
   }
   return out;

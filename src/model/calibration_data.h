@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ballast/engine/model.h"
 #include "ballast/engine/tokenizer.h"
 
 namespace ballast {
@@ -29,6 +30,19 @@ std::span<const BuiltInFile> calibration_texts();
 std::span<const BuiltInFile> packing_texts();
 /// Texts that nothing is calibrated on, from data/held-out.
 std::span<const BuiltInFile> held_out_texts();
+
+constexpr std::size_t kCalibrationPiece = 1536;  ///< tokens that are read and scored together
+
+/// Tokens of a text that are read together.
+struct CalibrationPiece {
+  std::vector<Token> tokens;
+  bool held_out = false;  ///< what the steps of packing are found on
+};
+
+/// The pieces of a text or, where it is empty, of all built-in ones. Ends under an eighth of a
+/// piece are left out.
+std::vector<CalibrationPiece> calibration_pieces(const Model& model, const Tokenizer& tokenizer,
+                                                 std::string_view text);
 
 /// The tokens as what a user says, the last quarter as the answer, in the model's chat template
 /// where it has one. Packing must know its marks: they draw much attention.
