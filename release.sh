@@ -5,15 +5,21 @@
 #   ./release.sh tarball     ballast-linux-ARCH.tar.gz: programs, libraries, manual; runs where it is unpacked
 #   ./release.sh wheel       the Python module, with the program and its libraries; for other Pythons:
 #                            BALLAST_PYTHONS="python3.10 python3.12" ./release.sh wheel
+#   ./release.sh --arm64     the tarball for ARM64, without ballast-eval, by the cross compiler
 set -euo pipefail
 cd "$(dirname "$0")"
 dist=${BALLAST_DIST:-$PWD/dist}
 all=(packages tarball wheel)
+arch=$(uname -m)
+preset=packages  # of the tarball; its folder is build-$preset
+cross=           # what the names of the compiler's programs begin with
+if [ "${1:-}" = --arm64 ]; then
+  shift
+  all=(tarball) arch=aarch64 preset=packages-arm64 cross=aarch64-linux-gnu-
+fi
 for what in "$@"; do
-  case $what in
-    packages | tarball | wheel) ;;
-    *) echo "release.sh: unknown part '$what'; known: ${all[*]}" >&2; exit 2 ;;
-  esac
+  [[ " ${all[*]} " == *" $what "* ]] ||
+    { echo "release.sh: unknown part '$what'; known: ${all[*]}" >&2; exit 2; }
 done
 
 build() { cmake --preset "$1" >/dev/null && cmake --build --preset "$@" >&2; }
@@ -49,11 +55,12 @@ copy_libraries() {
 small_icu() {
   local real version items
   local kept='root|res_index|pool|keyTypeData|likelySubtags|numberingSystems|icustd|icuver'
-  real=$(realpath "/usr/lib/$(uname -m)-linux-gnu/libicudata.so")
+  real=$(realpath "/usr/lib/$arch-linux-gnu/libicudata.so")
   version=$(basename "$real" | sed 's/libicudata\.so\.\([0-9]*\).*/\1/')
   items=$1/icu
   rm -rf "$items" && mkdir -p "$items"
-  (cd "$items" && ar x "${real%.so*}.a" && objcopy -O binary --only-section=.rodata ./*.o "icudt${version}l.dat" &&
+  (cd "$items" && ar x "${real%.so*}.a" &&
+   "${cross}objcopy" -O binary --only-section=.rodata ./*.o "icudt${version}l.dat" &&
    icupkg -l "icudt${version}l.dat" >names &&
    grep -E -e '^(coll|curr|lang|region|unit|zone|rbnf)/' -e '\.spp$' -e '^[^/]*\.res$' -e '^unames' \
       -e '^ibm-(1364|1371|1388|1390|1399|930|933|935|937|939|16684|33722|954|964|5471)_' \
@@ -61,7 +68,7 @@ small_icu() {
      grep -vE "^($kept)\." >gone.txt &&
    icupkg -r gone.txt "icudt${version}l.dat" &&
    genccode -a gcc -e "icudt$version" "icudt${version}l.dat" >/dev/null &&
-   gcc -shared -nostdlib -Wl,-soname,"libicudata.so.$version" -o "../libicudata.so.$version" ./*.S)
+   "${cross}gcc" -shared -nostdlib -Wl,-soname,"libicudata.so.$version" -o "../libicudata.so.$version" ./*.S)
   rm -rf "$items"
 }
 
@@ -84,17 +91,16 @@ newest() {
 }
 
 tarball() {
-  local arch name stage files program
-  arch=$(uname -m)
-  name=ballast-linux-$arch
-  build packages --target ballast_program ballast_eval ballast_manual
+  local name=ballast-linux-$arch folder=build-$preset stage files program
+  build "$preset" --target ballast_manual  # from what the programs print
   stage=$(mktemp -d)
   trap 'rm -rf "$stage"' RETURN
-  cmake --install build-packages --prefix "$stage/$name" --component ballast --strip >/dev/null
+  cmake --install "$folder" --prefix "$stage/$name" --component ballast --strip >/dev/null
   mkdir "$stage/$name/lib"
-  small_icu build-packages
+  small_icu "$folder"
   for program in "$stage/$name"/bin/*; do
-    copy_libraries "$program" "$stage/$name/lib" build-packages "/usr/lib/$arch-linux-gnu" "/lib/$arch-linux-gnu"
+    copy_libraries "$program" "$stage/$name/lib" "$folder" {,/usr}"/lib/$arch-linux-gnu" \
+      ".cache/arm64/usr/lib/$arch-linux-gnu"
     # RPATH, not RUNPATH: it holds for what the libraries need, too.
     patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$program"
   done
@@ -131,6 +137,7 @@ wheel_of() {
 }
 
 ./setup.sh --release
+[ -z "$cross" ] || ./setup.sh --arm64
 mkdir -p "$dist"
 for what in "${@:-${all[@]}}"; do $what; done
 (cd "$dist" && rm -f SHA256SUMS && sha256sum -- * >SHA256SUMS && ls -lh)
