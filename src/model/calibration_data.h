@@ -26,7 +26,7 @@ struct BuiltInFile {
 std::span<const BuiltInFile> built_in_calibrations();
 /// Texts of many kinds, a file each.
 std::span<const BuiltInFile> calibration_texts();
-/// More languages and kinds, from data/calibration/packing: what packing is calibrated on besides.
+/// More languages and kinds, from data/calibration/packing, a file each; none is held out.
 std::span<const BuiltInFile> packing_texts();
 /// Texts that nothing is calibrated on, from data/held-out.
 std::span<const BuiltInFile> held_out_texts();

@@ -153,14 +153,19 @@ TEST(ServeSessions, HaveTheirSizeAndAreCompacted) {
       HasSubstr("release"));
 }
 
+/// A session of a stream that has room for all it reads.
+std::string roomy_session(const TestServer& server) {
+  const Json made =
+      server.post("/v1/sessions", {{"cache", {{"bytes", "8M"}, {"compact", "auto"}}}}).json();
+  return made["id"];
+}
+
 // A model without a calibration has scores of a turn once it has read the next one.
 TEST(ServeSessions, SayWhyTheyCannotBeCompactedYet) {
   const TestServer server;
-  const Json made =
-      server.post("/v1/sessions", {{"cache", {{"bytes", "8M"}, {"compact", "auto"}}}}).json();
-  const std::string path = "/v1/sessions/" + made["id"].get<std::string>();
+  const std::string id = roomy_session(server), path = "/v1/sessions/" + id;
   Json body = chat(told(document(60)));
-  body["session"] = made["id"];
+  body["session"] = id;
   const Reply first = server.post(kChat, body);
   const std::size_t before = server.get(path).json()["bytes"];
   server.post(kChat, next(body, first));
@@ -172,11 +177,9 @@ TEST(ServeSessions, SayWhyTheyCannotBeCompactedYet) {
 TEST(ServeSessions, AreCompactedWhereTheyAreAndGoOn) {
   const Model model = randomly_calibrated(kMini);
   const TestServer server(model, {});
-  const Json made =
-      server.post("/v1/sessions", {{"cache", {{"bytes", "8M"}, {"compact", "auto"}}}}).json();
-  const std::string path = "/v1/sessions/" + made["id"].get<std::string>();
+  const std::string id = roomy_session(server), path = "/v1/sessions/" + id;
   Json body = chat(told(document(60)));
-  body["session"] = made["id"];
+  body["session"] = id;
   const Reply first = server.post(kChat, body);
   const std::size_t before = server.get(path).json()["bytes"];
   const Reply reply = server.post(path + "/compact", {{"bytes", before / 2}});

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <set>
 
 #include "temp_dir.h"
@@ -38,6 +39,14 @@ TEST(Needles, StandWhereTheyShouldInPromptsOfTheLengthWanted) {
       EXPECT_EQ(s.context.find(value), s.context.rfind(value)) << "the answer stands there once";
     }
   }
+}
+
+// Models repeat the question's sentence before the number. A word is a token or more, a digit one.
+TEST(Needles, LeaveRoomForASentenceBeforeTheAnswer) {
+  const Sample s = needle_sample(Haystack(tokenizer()), 900, 0.5, 1, 7);
+  const std::string sentence = s.question.substr(s.question.rfind("? ") + 2);
+  const auto words = static_cast<std::size_t>(std::ranges::count(sentence, ' ')) + 1;
+  EXPECT_GE(s.max_tokens, 2 * words + s.expected[0].get<std::string>().size());
 }
 
 TEST(Needles, AreTheSameForTheSameSeedAndOthersForAnother) {
