@@ -26,6 +26,7 @@ STORED = "exact;exact:type=q4;exact:type=q4/q2;packed:1/16;packed:1/32;packed:1/
 METHODS = STORED + ";calibrated;replay;kvzip-plus;snapkv;h2o;streaming-llm;uniform"
 FEW = "exact;exact:type=q4;packed:1/32;replay;calibrated;kvzip-plus;h2o;streaming-llm;uniform"
 
+TEXTS = 5
 Group = collections.namedtuple("Group", "name length tasks rounds texts methods shares")
 PLAN = [
     Group("qwen2.5-coder-0.5b", 4096, "qa_plain niah_multikey_1 niah_multivalue vt fwe code_constant", 4, 5, METHODS,
@@ -69,12 +70,17 @@ def run_seconds(measured, methods, shares, contexts, questions):
     return contexts * out
 
 
+def texts_of(task, texts):
+    """How many a run reads."""
+    return DOCUMENTS if task in SHORT else texts
+
+
 def jobs(group):
     """(task, round, first, contexts, missing methods) of a group, all tasks' first texts before any has more."""
     shares = group.shares.split(",")
     for number in range(group.rounds):
         for task in group.tasks.split():
-            contexts = DOCUMENTS if task in SHORT else group.texts
+            contexts = texts_of(task, group.texts)
             first = contexts * number + 1
             if task in SHORT and first > ALL_DOCUMENTS:
                 continue
@@ -92,7 +98,7 @@ def given():
         return PLAN, {group.name: folder / f"{group.name}.gguf" for group in PLAN}
     name = os.environ.get("NAME", pathlib.Path(model).stem)
     group = Group(name, int(os.environ.get("LENGTH", 4096)), os.environ.get("TASKS", PLAN[0].tasks),
-                  int(os.environ.get("ROUNDS", 4)), int(os.environ.get("TEXTS", 5)), os.environ.get("METHODS", METHODS),
+                  int(os.environ.get("ROUNDS", 4)), int(os.environ.get("TEXTS", TEXTS)), os.environ.get("METHODS", METHODS),
                   os.environ.get("SHARES", "1/4,1/8,1/16"))
     return [group], {name: pathlib.Path(model)}
 

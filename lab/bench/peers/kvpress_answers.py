@@ -20,6 +20,7 @@ from kvpress import (AdaKVPress, ExpectedAttentionPress, KVzipPress, SnapKVPress
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "lab/bench"))
+import real_plan  # noqa: E402
 import real_rows  # noqa: E402
 import real_score  # noqa: E402
 
@@ -87,7 +88,7 @@ def main():
             texts = {}
             for record in records:
                 texts.setdefault(record["input"].rsplit("\n", 1)[0], []).append(record)
-            first = (2 if task == "qa_plain" else 5) * number + 1
+            first = real_plan.texts_of(task, real_plan.TEXTS) * number + 1
             for method in real_rows.missing(rows, task, length, first, presses, shares, "kvpress"):
                 for share in real_rows.shares_of(method, shares):
                     scores = []

@@ -11,6 +11,7 @@ no Q5_0 from GGUF.
 import json
 import os
 import pathlib
+import statistics
 import sys
 
 import openvino_genai as genai
@@ -60,7 +61,7 @@ def main():
                 continue
             records = [json.loads(line) for line in path.read_text().splitlines()]
             contexts = len({record["input"].rsplit("\n", 1)[0] for record in records})
-            first = (real_plan.DOCUMENTS if task in real_plan.SHORT else 5) * number + 1
+            first = real_plan.texts_of(task, real_plan.TEXTS) * number + 1
             for method in real_rows.missing(rows, task, length, first, ["exact", "eviction"], shares, "openvino"):
                 for share in real_rows.shares_of(method, shares):
                     add(rows, model, records, {"task": task, "length": length, "first": first, "contexts": contexts,
@@ -68,23 +69,21 @@ def main():
 
 
 def add(rows, model, records, line):
-    """Every question is a prompt of its own. A cache has a multiple of the block, the nearest to the share of the
-    task's mean prompt: a pipeline's size is fixed."""
-    kept, lengths, scores = None, [], []
-    whole = pipeline(model, None)
+    """Every question is a prompt of its own. A pipeline's size is fixed: the multiple of the block that is nearest to
+    the share of the mean prompt."""
+    pipe, kept, lengths, scores = pipeline(model, None), None, [], []
     if line["share"]:
-        for record in records:
-            lengths.append(whole.get_tokenizer().encode(record["input"]).input_ids.shape[1])
-        kept = max(3 * BLOCK, round(line["share"] * sum(lengths) / len(lengths) / BLOCK) * BLOCK)
-        whole = pipeline(model, kept)
-    lengths = []
+        tokenizer = pipe.get_tokenizer()
+        mean = statistics.mean(tokenizer.encode(record["input"]).input_ids.shape[1] for record in records)
+        kept = max(3 * BLOCK, round(line["share"] * mean / BLOCK) * BLOCK)
+        pipe = pipeline(model, kept)
     for record in records:
-        tokens, answer = answered(whole, line["task"], record)
+        tokens, answer = answered(pipe, line["task"], record)
         lengths.append(tokens)
         scores.append(real_score.score(line["task"], answer, record["outputs"]))
-    print(f"{line['task']} from {line['first']}: {line['method']} {line['share']}: {sum(scores) / len(scores):.2f}",
+    print(f"{line['task']} from {line['first']}: {line['method']} {line['share']}: {statistics.mean(scores):.2f}",
           file=sys.stderr)
-    size = kept / (sum(lengths) / len(lengths)) if kept else 1.0
+    size = kept / statistics.mean(lengths) if kept else 1.0
     real_rows.append(rows, [line | {"scores": scores, "bytes": round(size, 4)}])
 
 

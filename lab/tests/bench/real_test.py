@@ -135,6 +135,15 @@ class Real(unittest.TestCase):
         real_functions.grade(texts, result)
         self.assertEqual(json.loads(result.read_text())["results"][0]["scores"], [1, 1, 0, 0])
 
+    def test_tasks_of_other_lengths_have_a_table_with_the_form_of_packed_contexts_that_most_have(self):
+        place = {"task": "tools", "length": 2048}
+        real_rows.append(self.path, [line("exact", None, [1, 1], **place),
+                                     line("packed:1/32", None, [1, 0], bytes=0.036, **place),
+                                     line("h2o", 0.125, [0, 0], **place)])
+        made = "\n".join(real_page.by_task(real_page.Model(self.path), 2048))
+        self.assertIn("| `packed` at 1/32 | −50 ", made)
+        self.assertIn("| `h2o` | −100 ", made)
+
     def test_shifted_documents_are_the_same_further_on(self):
         documents, out = self.path.with_name("documents.jsonl"), self.path.with_name("shifted.jsonl")
         document = {"text": "A text.\n", "questions": [{"q": "What?", "accept": ["text"]}]}
